@@ -17,7 +17,7 @@ mode=${1:-base}
 tools=.tools
 uv=$tools/uv
 mkdir -p "$tools"
-export UV_PROJECT_ENVIRONMENT=.venv UV_HTTP_TIMEOUT=${UV_HTTP_TIMEOUT:-300}
+export UV_PROJECT_ENVIRONMENT=.venv UV_HTTP_TIMEOUT=${UV_HTTP_TIMEOUT:-300} PIP_ROOT_USER_ACTION=ignore
 unset VIRTUAL_ENV
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -85,14 +85,20 @@ install_uv() {
     fi
 }
 
-# 3.12 where there is one (.python-version says so to uv and pyenv), else any newer one, else a download.
+find_python() { UV_PYTHON_DOWNLOADS=never "$uv" python find --system "$1" 2>/dev/null; }
+
+# The one that .venv has; else 3.12, as .python-version tells uv and pyenv, if need be by download; else a newer one.
 choose_python() {
-    local wanted
-    for wanted in 3.12 '>=3.12'; do
-        UV_PYTHON_DOWNLOADS=never "$uv" python find --quiet --system "$wanted" 2>/dev/null && return
-    done
-    say "no Python 3.12 or newer here: uv downloads one"
-    "$uv" python install 3.12 >&2 && "$uv" python find --quiet --system 3.12
+    if runs .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then
+        echo .venv/bin/python
+    elif ! find_python 3.12; then
+        say "no Python 3.12 here: uv downloads one"
+        if "$uv" python install --no-bin 3.12 >&2; then
+            find_python 3.12
+        else
+            find_python '>=3.12' && say "taking a newer one; uv without make needs:  --python .venv/bin/python"
+        fi
+    fi
 }
 
 stamp() { sha256sum pyproject.toml .python-version; }
