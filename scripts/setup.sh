@@ -128,7 +128,7 @@ if [ -n "${install_uv_too:-}" ]; then
 fi
 
 if ! synced; then
-    python=$(choose_python) || { say "no Python 3.12; type:  $uv python install 3.12"; exit 1; }
+    python=$(choose_python) || { say "no Python 3.12 or newer; where github.com answers, type:  $uv python install 3.12"; exit 1; }
     extras=()
     [ "$mode" = base ] || extras=(--extra "$mode")
     "$uv" sync --inexact --python "$python" "${extras[@]}" || { say "the packages could not be synced"; exit 1; }
