@@ -1,0 +1,1 @@
+"""The config that users write: one TOML file, one typed `RunConfig`."""
