@@ -1,0 +1,1 @@
+"""The run directory: layout, events, journals, and the index that is read from them."""
