@@ -31,13 +31,14 @@ def read_dotenv(path: Path) -> dict[str, str]:
         if len(data) > _LARGEST:
             raise ConfigError([Problem(str(path), None, "", "larger than 1 MiB; a .env holds NAME=value lines")])
         text = data.decode("utf-8-sig")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
-    except OSError as error:
-        raise ConfigError([Problem(str(path), None, "", f"cannot be read: {error.strerror}")]) from None
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise ConfigError([Problem(str(path), line, "", "not UTF-8 text; save it as UTF-8")]) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError([Problem(str(path), None, "", f"cannot be read: {reason}")]) from None
     return _Reader(str(path), text.replace("\r\n", "\n")).read()
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from harbortui.config import toml
 from harbortui.config.errors import SET, ConfigError, Problem, nearest
+from harbortui.config.sentences import found
 
 _LARGEST = 4 << 20
 
@@ -60,12 +61,12 @@ class Layers:
         for path, problem in complaints:
             origin = self.origin(path)
             by_layer.setdefault(-1 if origin is None else self.layers.index(origin), []).append((path, problem))
-        found = []
+        placed = []
         for index, items in by_layer.items():
             layer = self.layers[index] if index >= 0 else Layer(self.main, None, {})
             lines = _lines(layer.text, [path for path, _ in items])
-            found += [replace(problem, file=layer.file, line=lines.get(path)) for path, problem in items]
-        return found
+            placed += [replace(problem, file=layer.file, line=lines.get(path)) for path, problem in items]
+        return placed
 
     def in_order(self, problems: Iterable[Problem]) -> list[Problem]:
         """The config first, line by line, then what it extends, the overrides, anything else."""
@@ -128,8 +129,7 @@ def _single(document: dict[str, Any]) -> list[str]:
 
 
 def _read_chain(layers: Layers, start: str) -> None:
-    shown, chain = start, [os.path.realpath(start)]
-    names = [start]
+    shown, chain, names = start, [_real(start)], [start]
     while True:
         try:
             text = _text(shown)
@@ -142,14 +142,14 @@ def _read_chain(layers: Layers, start: str) -> None:
         if "extends" not in data:
             return
         parent = data["extends"]
-        complaint = None
+        complaint = hint = None
         if not isinstance(parent, str) or not parent or not parent.isprintable():
-            complaint, hint = "allowed: the path of another TOML file, from the folder of this one", None
+            complaint = f"found {found(parent)}, allowed: the path of another TOML file, from the folder of this one"
         else:
             place = os.path.normpath(os.path.join(os.path.dirname(shown), parent))
             names.append(place)
-            if os.path.realpath(place) in chain:
-                complaint, hint = f"files extend each other: {' -> '.join(names)}; remove one of these", None
+            if _real(place) in chain:
+                complaint = f"files extend each other: {' -> '.join(names)}; remove one of these"
             elif not os.path.isfile(place):
                 hint = _near(place)
                 complaint = f"found {parent!r}, which is no file: {place}"
@@ -159,7 +159,14 @@ def _read_chain(layers: Layers, start: str) -> None:
             layers.broken = True
             return
         shown = place
-        chain.append(os.path.realpath(place))
+        chain.append(_real(place))
+
+
+def _real(place: str) -> str:
+    try:
+        return os.path.realpath(place)
+    except (OSError, ValueError):
+        return place
 
 
 def _text(shown: str) -> str:

@@ -56,11 +56,10 @@ class _Marks:
             if not child:
                 break
             nodes.append(child)
-        if len(nodes) > len(path):
-            node = nodes[-1]
-            while node:
-                yield from self.mark(node)
-                node = _first(node)
+        node = nodes[-1] if len(nodes) > 1 else []
+        while node:
+            yield from self.mark(node)
+            node = _first(node)
         for node in reversed(nodes[1:]):
             yield from self.mark(node)
 

@@ -1,7 +1,7 @@
 """Loads a config: one TOML file, what it extends, the overrides and `.env`, into one typed `RunConfig`.
 
 Guarantees: what is returned is whole and valid, and `text` read back by `parse` gives the same config. No secret is in
-`text`: a config that holds one is refused. `.env` beside the config wins over the environment.
+`text`: a config that holds one is refused. The environment wins over `.env`.
 
 On failure: a `ConfigError` with all problems of all sources at once. No other exception leaves this module for anything
 that is in the files or the overrides. Nothing is written.
@@ -36,9 +36,9 @@ class Loaded:
     text: str
     """The resolved config, every default written out: the run's `run.toml`."""
     env: dict[str, str]
-    """The variables of `.env`, passed to the processes whole."""
+    """What `.env` says, whole; for the processes, where their environment does not say otherwise."""
     secrets: dict[str, str]
-    """`env`, and the variables that the config names as `${NAME}`. Never written to a run directory."""
+    """The variables of `.env` and those that the config names as `${NAME}`, with the values that hold."""
     redactions: tuple[str, ...]
     """The values that must not be shown, from `.env` and the environment."""
     missing: tuple[str, ...]
@@ -61,9 +61,9 @@ def load(path: Path, overrides: Sequence[str] = (), environ: Mapping[str, str] |
     problems += sources.locate(complaints)
     if config is None or problems:
         raise ConfigError(sources.in_order(problems))
-    variables = {**environ, **env}
+    variables = {**env, **environ}
     names = _named(data)
-    secrets = {**env, **{name: variables[name] for name in names if name in variables}}
+    secrets = {name: variables[name] for name in [*env, *names] if name in variables}
     hidden = [variables[name] for name, secret in names.items() if secret and name in variables]
     return Loaded(
         config=config,
@@ -71,7 +71,7 @@ def load(path: Path, overrides: Sequence[str] = (), environ: Mapping[str, str] |
         text=_HEADER + toml.dumps({key: table for key, table in config.model_dump(exclude_none=True).items() if table}),
         env=env,
         secrets=secrets,
-        redactions=tuple(dict.fromkeys([*secret_values(variables), *hidden])),
+        redactions=tuple(dict.fromkeys([*secret_values(env), *secret_values(variables), *hidden])),
         missing=tuple(name for name in names if name not in variables),
     )
 

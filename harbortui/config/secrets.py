@@ -75,10 +75,19 @@ def secret_values(variables: Mapping[str, str]) -> list[str]:
 
 
 def redact(text: str, values: Iterable[str]) -> str:
-    """The text with each value replaced, longest first, so that no tail of one remains behind another."""
-    for value in sorted({value for value in values if len(value) >= SHORTEST}, key=len, reverse=True):
-        text = text.replace(value, REDACTED)
-    return text
+    """The text without any of the values, nor any line of one; where they overlap, without all of them."""
+    spans = []
+    for piece in {part for value in values for part in (value, *value.splitlines()) if len(part) >= SHORTEST}:
+        start = text.find(piece)
+        while start >= 0:
+            spans.append((start, start + len(piece)))
+            start = text.find(piece, start + 1)
+    kept, end = [], 0
+    for start, stop in sorted(spans):
+        if start >= end:
+            kept += [text[end:start], REDACTED]
+        end = max(end, stop)
+    return "".join([*kept, text[end:]])
 
 
 def named(text: str) -> list[str]:

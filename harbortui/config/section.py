@@ -1,5 +1,6 @@
 """The base of every section: unknown keys are refused, nothing is converted, nothing changes after loading."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -12,6 +13,14 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """In the annotation of a field whose rule a type cannot say: the rule as a sentence, and words to suggest."""
+
+    sentence: str
+    words: tuple[str, ...] = ()
 
 
 def refuse(message: str, key: str | None = None) -> PydanticCustomError:

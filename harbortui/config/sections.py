@@ -5,15 +5,15 @@ editors. Sections of backends that are not there yet hold what the design names 
 """
 
 import re
+import shlex
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from harbortui.config.section import Section, refuse
+from harbortui.config.section import Allowed, Section, refuse
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?")
-NAME_ALLOWED = "1 to 64 letters, digits, '.', '_' and '-', first a letter or digit, last not '.'"
 
 # fmt: off
 HARBOR_ENVIRONMENTS = [
@@ -24,8 +24,7 @@ HARBOR_ENVIRONMENTS = [
 ]
 # fmt: on
 ENVIRONMENTS = ["auto", "sandbox", *HARBOR_ENVIRONMENTS]
-ENVIRONMENT_ALLOWED = ", ".join(ENVIRONMENTS) + ", or module:Class"
-_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def _name(value: str) -> str:
@@ -35,8 +34,14 @@ def _name(value: str) -> str:
 
 
 def _environment(value: str) -> str:
-    if value not in ENVIRONMENTS and not _CLASS.fullmatch(value):
+    if value not in ENVIRONMENTS and not CLASS.fullmatch(value):
         raise ValueError("unknown environment")
+    return value
+
+
+def _command(value: str) -> str:
+    if not shlex.split(value):
+        raise ValueError("no command")
     return value
 
 
@@ -50,8 +55,20 @@ def _url(value: str) -> str:
 
 
 Text = Annotated[str, Field(min_length=1)]
-Url = Annotated[str, AfterValidator(_url)]
-URL_ALLOWED: dict[str, Any] = {"x-allowed": "a URL that starts with http:// or https://, or ${NAME}"}
+Name = Annotated[
+    str,
+    AfterValidator(_name),
+    Allowed("1 to 64 letters, digits, '.', '_' and '-', first a letter or digit, last not '.'"),
+    Field(json_schema_extra={"pattern": f"^{NAME.pattern}$"}),
+]
+EnvironmentType = Annotated[
+    str,
+    AfterValidator(_environment),
+    Allowed(f"{', '.join(ENVIRONMENTS)}, or module:Class", tuple(ENVIRONMENTS)),
+    Field(json_schema_extra={"anyOf": [{"enum": [*ENVIRONMENTS]}, {"pattern": f"^{CLASS.pattern}$"}]}),
+]
+Command = Annotated[str, AfterValidator(_command), Allowed("a command with its quotes closed")]
+Url = Annotated[str, AfterValidator(_url), Allowed("a URL that starts with http:// or https://, or ${NAME}")]
 
 
 class Budget(Section):
@@ -74,16 +91,16 @@ class Notify(Section):
 
     bell: bool = True
     """Ring the bell of attached terminals."""
-    command: str | None = Field(default=None, min_length=1)
+    command: Command | None = None
     """A command, split into words as a shell would and run without one; the event is JSON on its standard input."""
-    webhook: Url | None = Field(default=None, json_schema_extra=URL_ALLOWED)
+    webhook: Url | None = None
     """A URL that the event is posted to as JSON. If the URL is itself a secret, name its variable: `${NAME}`."""
 
 
 class Run(Section):
     """The run: its name, its seed, its end."""
 
-    name: Annotated[str, AfterValidator(_name)] = Field(default="run", json_schema_extra={"x-allowed": NAME_ALLOWED})
+    name: Name = "run"
     """The name of the run's directory. Absent: the name of the config file."""
     seed: int = Field(default=0, ge=0, le=2**32 - 1)
     """Every random choice follows from it."""
@@ -121,9 +138,7 @@ class Tasks(Section):
 class Environment(Section):
     """Where an episode's commands run."""
 
-    type: Annotated[str, AfterValidator(_environment)] = Field(
-        default="auto", json_schema_extra={"x-allowed": ENVIRONMENT_ALLOWED, "examples": list(ENVIRONMENTS)}
-    )
+    type: EnvironmentType = "auto"
     """`auto` is docker where an engine answers, else sandbox; any environment of Harbor's; or `module:Class`."""
     network: bool = False
     """Whether a task that asks for the network gets it in the sandbox."""
@@ -190,7 +205,7 @@ class Server(Section):
 
     engine: Literal["torch", "vllm", "external"] = "torch"
     """`torch` is built in, `vllm` is started by the run, `external` is a vLLM that runs already, at `url`."""
-    url: Url | None = Field(default=None, json_schema_extra=URL_ALLOWED)
+    url: Url | None = None
     """Where the external engine answers."""
     api_key: str | None = Field(default=None, min_length=1)
     """The external engine's key, by the name of its variable: `${NAME}`."""

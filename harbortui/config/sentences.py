@@ -11,6 +11,8 @@ import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from harbortui.config.section import Allowed
+
 _LONGEST = 60
 
 
@@ -29,18 +31,13 @@ def found(value: Any) -> str:
 
 def allowed(field: FieldInfo) -> str:
     """`a whole number >= 1`"""
-    extra = field.json_schema_extra
-    if isinstance(extra, dict) and isinstance(sentence := extra.get("x-allowed"), str):
-        return sentence
-    return _type(field.annotation, _limits(field.metadata))
+    return _type(field.annotation, field.metadata)
 
 
 def choices(field: FieldInfo) -> list[str]:
     """The words that a key allows, for did-you-mean; empty where it takes more than a list of words."""
-    extra = field.json_schema_extra
-    if isinstance(extra, dict) and isinstance(words := extra.get("examples"), list):
-        return [word for word in words if isinstance(word, str)]
-    return [word for member in _members(field.annotation) for word in _words(member)]
+    words = [word for rule in field.metadata if isinstance(rule, Allowed) for word in rule.words]
+    return words or [word for member in _members(field.annotation) for word in _words(member)]
 
 
 def submodel(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
@@ -93,11 +90,15 @@ def _words(member: Any) -> list[str]:
     return [str(word) for word in get_args(member)] if get_origin(member) is Literal else []
 
 
-def _type(annotation: Any, limits: dict[str, Any]) -> str:
+def _type(annotation: Any, metadata: list[Any]) -> str:
     parts = []
     for member in _members(annotation):
+        rules = [*metadata, *getattr(member, "__metadata__", ())]
+        limits = _limits(rules)
         origin = get_origin(member)
-        if origin is Literal:
+        if sentence := next((rule.sentence for rule in rules if isinstance(rule, Allowed)), None):
+            parts.append(sentence)
+        elif origin is Literal:
             parts.append(", ".join(_words(member)))
         elif origin is list:
             inner, _ = submodel(member)
