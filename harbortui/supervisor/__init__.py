@@ -1,0 +1,1 @@
+"""The supervisor: plans, keepers, the daemon, verbs and the control socket."""

@@ -1,0 +1,136 @@
+"""What the supervisor knows of its run from elsewhere: the read model, the journals' growth, /proc, the disk.
+
+Guarantees: looked at every few seconds for the watchdog, and on demand while a verb waits for something to be true.
+An answer from the read model is never newer than the journals: what is seen there has happened.
+
+On failure: without an index (not yet made, being rebuilt, broken) nothing is known, nothing is claimed, and after a
+while an alarm says so; supervision itself never depends on it.
+"""
+
+import asyncio
+import os
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING
+
+from harbortui.runs.queries import Checkpoint, Queries
+from harbortui.runs.reading import IndexUnavailable, open_live
+from harbortui.supervisor.alarms import Alarm
+from harbortui.supervisor.sampler import Sampler
+from harbortui.supervisor.watchdog import Facts, Seen, look
+
+if TYPE_CHECKING:
+    from harbortui.supervisor.supervisor import Supervisor
+
+TICK = 1.0
+FEW = 5
+JUMP = 5.0
+
+
+class Watching:
+    def __init__(self, supervisor: "Supervisor") -> None:
+        self.supervisor = supervisor
+        self.sampler = Sampler(supervisor.run.path)
+        self._queries: Queries | None = None
+        self._grown: dict[str, tuple[int, float]] = {}
+        self._offset = time.time() - time.monotonic()
+        self._jump: tuple[float, float] | None = None
+        self._next_sample = 0.0
+
+    async def run(self) -> None:
+        """Look around once a second; the expensive half every few seconds."""
+        while True:
+            try:
+                self._tick()
+            except Exception:  # a watchdog that dies of one bad look is worse than a line in the log
+                traceback.print_exc(file=sys.stderr)
+            await asyncio.sleep(TICK)
+
+    def _tick(self) -> None:
+        supervisor = self.supervisor
+        supervisor.journal.flush()
+        if supervisor.unsaved:
+            supervisor.remember()
+        now = time.monotonic()
+        self._watch_clock(now)
+        if now < self._next_sample:
+            return
+        self._next_sample = now + supervisor.plan.watch.sample
+        roots = {name: p.kept.keeper for name, p in supervisor.processes.items() if p.kept and not p.kept.gone.done()}
+        for sample in self.sampler.sample({"supervisor": os.getpid(), **roots}):
+            if sample.process == "supervisor":
+                continue
+            supervisor.tell(sample)
+        for event in supervisor.alarms.settle(self.look(now)):
+            supervisor.tell(event)
+
+    def _watch_clock(self, now: float) -> None:
+        offset = time.time() - now
+        if abs(offset - self._offset) >= JUMP:
+            self._jump = (offset - self._offset, now)
+        self._offset = offset
+        if self._jump and now - self._jump[1] > 60:
+            self._jump = None
+
+    def look(self, now: float) -> list[Alarm]:
+        supervisor = self.supervisor
+        behind, doings, medians = None, {}, {}
+        if queries := self._model():
+            behind = queries.behind()
+            doings = {a.process: a for a in queries.activities()}
+            medians = queries.activity_medians()
+        wall = time.time()
+        seen = []
+        for name, process in supervisor.processes.items():
+            doing = doings.get(name)
+            current = doing if doing and doing.attempt == supervisor.ledger.attempt and process.up else None
+            seen.append(
+                Seen(
+                    name=name, role=process.spec.role, state=process.state, reason=process.reason, failures=process.failures,
+                    quiet=self._quiet(name, process.kept.pid if process.kept else 0, now) if process.up else None,
+                    doing=current.doing if current else "", on=current.on if current else "",
+                    lasting=max(0.0, wall - current.since) if current and not self._jump else None,
+                    median=medians.get((process.spec.role, current.doing)) if current else None,
+                )
+            )  # fmt: skip
+        facts = Facts(
+            state=supervisor.state, processes=seen, disk_free=self.sampler.disk_free(), disk_slope=self.sampler.disk_slope(),
+            index_behind=behind, journal_pending=supervisor.journal.pending, clock_jump=self._jump[0] if self._jump else 0.0,
+        )  # fmt: skip
+        return look(facts, supervisor.plan.watch)
+
+    def _quiet(self, name: str, pid: int, now: float) -> float | None:
+        """How long this life's journal has not grown; None for a process that keeps none."""
+        supervisor = self.supervisor
+        try:
+            size = supervisor.run.journal(name, pid, supervisor.ledger.attempt).stat().st_size
+        except OSError:
+            return None
+        before, since = self._grown.get(name, (-1, now))
+        if size != before:
+            self._grown[name] = (size, now)
+            return 0.0
+        return now - since
+
+    def _model(self) -> Queries | None:
+        try:
+            self._queries = self._queries or open_live(self.supervisor.run)
+            return self._queries
+        except IndexUnavailable:
+            return None
+
+    # what verbs wait for
+
+    def acknowledged(self) -> dict[str, int]:
+        queries = self._model()
+        return queries.acknowledged(self.supervisor.ledger.attempt) if queries else {}
+
+    def running(self) -> tuple[int, int]:
+        """Episodes that run, and those of them that are held. Without an index: unknown, and so never (0, 0)."""
+        queries = self._model()
+        return queries.running() if queries else (1, 0)
+
+    def checkpoint(self, request: str) -> Checkpoint | None:
+        queries = self._model()
+        return queries.checkpoint_asked(request) if queries else None

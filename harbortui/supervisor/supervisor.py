@@ -1,0 +1,374 @@
+"""The supervisor of one run: brings a plan up, keeps it up, obeys the verbs, and ends it.
+
+Guarantees: every change is in its journal before anybody is told. A state is claimed when it is so: `running` when
+every process stands, `paused` when what runs has come to what the level promises, an end when nothing of the run is
+left on the host. Killed and started again, it goes on where it was: children and their ends are found through their
+keepers, wishes through `desired.json`.
+
+On failure: a process whose end means the end of the run stops everything, with its reason as the run's reason; one
+that means `hold` pauses the run and waits for an operator.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from harbortui.runs import desired as wishes
+from harbortui.runs.events import (
+    ENDED,
+    Event,
+    JournalOpened,
+    OperatorAction,
+    RunChanged,
+    RunState,
+    decode,
+)
+from harbortui.runs.journal import Journal
+from harbortui.runs.layout import Run, private
+from harbortui.supervisor import ledger as ledgers
+from harbortui.supervisor import procfs
+from harbortui.supervisor.alarms import Alarm, AlarmBook
+from harbortui.supervisor.facts import Watching
+from harbortui.supervisor.kept import Kept, Order
+from harbortui.supervisor.notify import notify
+from harbortui.supervisor.plan import Plan, ProcessSpec, order
+from harbortui.supervisor.process import Process
+from harbortui.supervisor.secrets import Secrets
+
+PROGRESS = frozenset({"episode.turn", "episode.finished", "step", "policy", "metrics", "checkpoint"})
+LIVED = 60.0
+NOTED = ("finished", "failed", "holding", "suspended")
+
+
+class Supervisor:
+    def __init__(self, run: Run, plan: Plan, secrets: Secrets, ledger: ledgers.Ledger) -> None:
+        self.run, self.plan, self.secrets, self.ledger = run, plan, secrets, ledger
+        self.journal = Journal.open(run, "supervisor", "supervisor", ledger.attempt, demo=plan.demo)
+        self.state: RunState = ledger.state  # type: ignore[assignment]
+        self.reason, self.level = ledger.reason, ledger.level
+        self.desired = wishes.read(run)
+        self.processes: dict[str, Process] = {}
+        self.alarms = AlarmBook()
+        self.watching = Watching(self)
+        self.ended = asyncio.Event()
+        self.unsaved = False
+        self._ending: asyncio.Task[None] | None = None
+        self._pausing: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # what a process needs of us
+
+    def tell(self, event: Event) -> None:
+        self.journal.append(event)
+
+    def remember(self, process: Process | None = None) -> None:
+        if process:
+            self.ledger.processes[process.spec.name] = process.entry()
+        self.ledger.state, self.ledger.reason, self.ledger.level = self.state, self.reason, self.level
+        try:
+            ledgers.write(self.run, self.ledger)
+            self.unsaved = False
+        except OSError:
+            self.unsaved = True
+
+    def log(self, name: str) -> Path:
+        return self.run.log(name)
+
+    def mark(self, name: str) -> str:
+        return f"{self.ledger.owner}:{name}:"
+
+    def environment(self, spec: ProcessSpec) -> dict[str, str]:
+        env = {**self.secrets.environment, **spec.env}
+        env |= {
+            "HARBORTUI_RUN": str(self.run.path),
+            "HARBORTUI_PROCESS": spec.name,
+            "HARBORTUI_ROLE": spec.role,
+            "HARBORTUI_ATTEMPT": str(self.ledger.attempt),
+            "HARBORTUI_TOKEN": self.secrets.token,
+            "HARBORTUI_DEMO": "1" if self.plan.demo else "",
+            "PYTHONUNBUFFERED": "1",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "HARBOR_TELEMETRY": "off",
+            "OMP_WAIT_POLICY": env.get("OMP_WAIT_POLICY", "passive"),
+            procfs.MARK: self.mark(spec.name),
+        }
+        if spec.gpus:
+            env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, spec.gpus))}
+        return env
+
+    async def spawn(self, spec: ProcessSpec) -> Kept:
+        keep = private(self.run.runtime / "keep")
+        order = Order(
+            command=spec.command, env=self.environment(spec), cwd=spec.cwd, log=self.log(spec.name),
+            log_bytes=self.plan.watch.log_bytes, log_files=self.plan.watch.log_files, redact=self.secrets.values(),
+            socket=keep / f"{spec.name}.sock", exit=keep / f"{spec.name}.exit", stop_deadline=spec.stop.deadline,
+        )  # fmt: skip
+        kept = await Kept.spawn(order, self.mark(spec.name))
+        entry = self.processes[spec.name].entry()
+        entry.keeper, entry.keeper_start = kept.keeper, kept.keeper_start
+        self.ledger.processes[spec.name] = entry
+        self.remember()
+        return kept
+
+    def made_progress(self, name: str, pid: int) -> bool:
+        """Whether the life that just ended brought the run forward, by its own journal or by its age."""
+        process = self.processes[name]
+        if process.was_ready and process.kept and time.time() - process.since > LIVED:
+            return True
+        try:
+            with open(self.run.journal(name, pid, self.ledger.attempt), "rb") as file:
+                lines = file.read(1 << 18).split(b"\n")[:-1]
+        except OSError:
+            return False
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                event = decode(line)
+                if not isinstance(event, JournalOpened) and type(event).__struct_config__.tag in PROGRESS:
+                    return True
+        return False
+
+    # life of the run
+
+    async def begin(self, adopt: bool) -> None:
+        for spec in order(self.plan):
+            self.processes[spec.name] = Process(spec, self, self.processes)
+        if adopt:
+            await self._adopt()
+        else:
+            self._move("preparing", f"attempt {self.ledger.attempt}")
+            for process in self.processes.values():
+                process.begin()
+        for process in self.processes.values():
+            self.background(self._mourn(process))
+        self.background(self._until_running())
+        self.background(self.watching.run())
+
+    async def _adopt(self) -> None:
+        keep = self.run.runtime / "keep"
+        for name, process in self.processes.items():
+            entry = self.ledger.processes.get(name) or ledgers.Entry()
+            kept = await Kept.adopt(
+                keep / f"{name}.sock",
+                keep / f"{name}.exit",
+                self.mark(name),
+                (entry.keeper, entry.keeper_start),
+                entry.state in ("starting", "ready", "running", "stopping"),
+            )
+            process.begin(kept, entry)
+        held = sum(1 for p in self.processes.values() if p.kept)
+        self._move(self.state, f"a new supervisor adopted {held} processes", self.level)
+        if self.state == "stopping":
+            self.end("failed", self.reason or "the supervisor died while stopping", checkpoint=False)
+        elif self.state == "pausing":
+            self._pausing = self.background(self._until_paused(OperatorAction(verb="pause", state="accepted")))
+
+    def background(self, work: Any) -> asyncio.Task[Any]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _move(self, state: RunState, reason: str = "", level: str = "") -> None:
+        self.state, self.reason, self.level = state, reason, level
+        self.tell(RunChanged(state=state, reason=reason, level=level, backend=self.plan.backend, name=self.plan.name))
+        self.remember()
+        if state in NOTED:
+            self.background(notify(self.plan.notify, self.run, state, reason))
+
+    async def _until_running(self) -> None:
+        waiting = [p for p in self.processes.values() if not p.spec.auxiliary]
+        for process in waiting:
+            await process.wait_for("ready")
+        if self.state == "preparing":
+            self._move("running")
+
+    async def _mourn(self, process: Process) -> None:
+        """Wait for the final end of a process, and do what the plan says that it means."""
+        well = await process.final
+        spec = process.spec
+        if self._ending or spec.auxiliary:
+            return
+        if well and spec.completes:
+            self.end("finished", f"{spec.name} is done", checkpoint=False)
+        elif not well and spec.on_death == "fail":
+            self.end(
+                "failed", f"{spec.name}: {process.reason}", checkpoint=spec.role not in ("orchestrator", "trainer")
+            )
+        elif not well and spec.on_death == "hold":
+            self.hold(f"{spec.name}: {process.reason}")
+
+    def hold(self, reason: str) -> None:
+        """A guard stops dispatch and waits for an operator."""
+        self.wish(pause="dispatch", since=time.time())
+        self._move("holding", reason)
+
+    # wishes
+
+    def wish(self, **changes: Any) -> int:
+        """Write what is wanted; the new sequence. An OSError (disk full) leaves everything as it was."""
+        fresh = wishes.Desired(**{**{f: getattr(self.desired, f) for f in self.desired.__struct_fields__}, **changes})
+        fresh.sequence = self.desired.sequence + 1
+        wishes.write(self.run, fresh)
+        self.desired = fresh
+        return fresh.sequence
+
+    def steered(self) -> list[Process]:
+        return [p for p in self.processes.values() if p.spec.steered and p.state not in ("exited", "failed")]
+
+    async def obeyed(self, sequence: int) -> None:
+        """Until every steered process has acknowledged. One that dies meanwhile reads the file when it starts again."""
+        while True:
+            known = self.watching.acknowledged()
+            if all(known.get(p.spec.name, -1) >= sequence for p in self.steered()):
+                return
+            await asyncio.sleep(0.05)
+
+    def pause(self, level: str, asked: OperatorAction) -> None:
+        self.wish(pause=level, since=self.desired.since if self.desired.pause else time.time())
+        if self._pausing:
+            self._pausing.cancel()
+        self._move("pausing", f"asked by {asked.user}" if asked.user else "", level)
+        self._pausing = self.background(self._until_paused(asked))
+
+    async def _until_paused(self, asked: OperatorAction) -> None:
+        level, sequence = self.desired.pause, self.desired.sequence
+        await self.obeyed(sequence)
+        while True:
+            live, held = self.watching.running()
+            if live == 0 or (level == "generate" and held >= live):
+                break
+            await asyncio.sleep(0.05)
+        if self.state == "pausing":
+            self._move("paused", f"{held} episodes held" if held else "no episode is running", level)
+            self.came_true(asked, self.reason)
+
+    def go_on(self, asked: OperatorAction) -> None:
+        sequence = self.wish(pause="", since=0.0)
+        if self._pausing:
+            self._pausing.cancel()
+        self._pausing = self.background(self._until_going(sequence, asked))
+
+    async def _until_going(self, sequence: int, asked: OperatorAction) -> None:
+        await self.obeyed(sequence)
+        if self.state in ("pausing", "paused", "holding"):
+            self._move("running")
+            self.came_true(asked, "running")
+
+    def came_true(self, asked: OperatorAction, answer: str, state: str = "true") -> None:
+        if asked.request:
+            self.tell(
+                OperatorAction(verb=asked.verb, state=state, request=asked.request, user=asked.user, answer=answer)  # type: ignore[arg-type]
+            )
+
+    async def checkpoint(self, request: str) -> tuple[bool, str]:
+        """Ask for a checkpoint and wait until it is whole on disk or has failed."""
+        self.wish(checkpoint=request)
+        while True:
+            found = self.watching.checkpoint(request)
+            if found and found.state == "whole":
+                return True, f"{found.id} is whole"
+            if found and found.state == "failed":
+                return False, found.reason or "it failed"
+            if not self.checkpointer():
+                return False, "the process that writes checkpoints is not up"
+            await asyncio.sleep(0.05)
+
+    def checkpointer(self) -> Process | None:
+        return next(
+            (p for p in self.processes.values() if p.spec.role == "orchestrator" and p.spec.steered and p.up), None
+        )
+
+    # the end
+
+    def end(
+        self, state: RunState, reason: str, *, checkpoint: bool = True, drain: bool = False,
+        now: bool = False, asked: OperatorAction | None = None,
+    ) -> None:  # fmt: skip
+        """Begin to end the run; asked again, the new way of ending replaces the old."""
+        if self._ending:
+            self._ending.cancel()
+        if self._pausing:
+            self._pausing.cancel()
+        asked = asked or OperatorAction(verb="stop", state="accepted")
+        self._ending = asyncio.ensure_future(self._end(state, reason, checkpoint and not now, drain, now, asked))
+        self._ending.add_done_callback(self._ending_failed)
+
+    def _ending_failed(self, task: asyncio.Task[None]) -> None:
+        """Ending must end, whatever happens on the way."""
+        if not task.cancelled() and task.exception() and task is self._ending:
+            error = f"{type(task.exception()).__name__}: {task.exception()}"
+            self.end("failed", f"ending the run went wrong: {error}", checkpoint=False, now=True)
+
+    async def _end(
+        self, state: RunState, reason: str, checkpoint: bool, drain: bool, now: bool, asked: OperatorAction
+    ) -> None:
+        if self.state != "stopping":
+            self._move("stopping", reason)
+        if drain:
+            sequence = self.wish(pause="dispatch")
+            await self.obeyed(sequence)
+            while self.watching.running()[0]:
+                await asyncio.sleep(0.05)
+        if checkpoint:
+            reason += await self._last_checkpoint(asked.request or f"end-{time.time():.3f}")
+        await self._stop_all(1.0 if now else None)
+        await self._sweep()
+        self._move(state, reason)
+        self.came_true(asked, reason)
+        self.ended.set()
+
+    async def _last_checkpoint(self, request: str) -> str:
+        if not self.checkpointer():
+            return ""
+        try:
+            async with asyncio.timeout(self.plan.watch.checkpoint_deadline):
+                whole, answer = await self.checkpoint(request)
+        except (TimeoutError, OSError) as error:
+            whole, answer = False, str(error) or f"not whole after {self.plan.watch.checkpoint_deadline:g} s"
+        return f"; {answer}" if whole else f"; no checkpoint at the end: {answer}"
+
+    async def _stop_all(self, deadline: float | None) -> None:
+        """Dependents before what they depend on, auxiliary processes last; what is independent at the same time."""
+        left = list(self.processes.values())
+        while left:
+            needed = {d.process for p in left for d in p.spec.depends_on}
+            tops = [p for p in left if p.spec.name not in needed and not p.spec.auxiliary]
+            tops = tops or [p for p in left if not p.spec.auxiliary] or left
+            await asyncio.gather(*(p.stop(deadline) for p in tops))
+            left = [p for p in left if p not in tops]
+
+    async def _sweep(self) -> None:
+        """Nothing of the run may be left: keepers have gone, and what still carries the run's mark is killed."""
+        keepers = [(entry.keeper, entry.keeper_start) for entry in self.ledger.processes.values() if entry.keeper]
+        while any(procfs.alive(pid, start) for pid, start in keepers):
+            await asyncio.sleep(0.005)
+        strays = procfs.marked(f"{self.ledger.owner}:")
+        for stray in strays:
+            procfs.kill(stray.pid, stray.start, signal.SIGKILL)
+        if strays:
+            text = f"{len(strays)} processes had escaped and were killed: {', '.join(str(s.pid) for s in strays)}"
+            self.raise_alarm(Alarm("strays", text))
+
+    def raise_alarm(self, alarm: Alarm) -> None:
+        if event := self.alarms.raise_(alarm):
+            self.tell(event)
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "pid": os.getpid(), "host": socket.gethostname(), "attempt": self.ledger.attempt, "state": self.state,
+            "reason": self.reason, "level": self.level, "sequence": self.desired.sequence,
+        }  # fmt: skip
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.state in ENDED:
+            self.ledger.processes.clear()
+            self.remember()
+        self.journal.close()
