@@ -12,9 +12,13 @@ from harbortui.supervisor.plan import LiveKey, Notify, ProcessSpec, Restart, Wat
 def indexer(run: Run) -> ProcessSpec:
     """Always restarted; its death never means anything for the run."""
     return ProcessSpec(
-        name="indexer", role="indexer", command=[sys.executable, "-m", "harbortui.runs.indexer", str(run.path)],
-        restart=Restart(policy="always", budget=1_000_000, backoff=0.2, backoff_max=10), on_death="ignore", auxiliary=True,
-    )  # fmt: skip
+        name="indexer",
+        role="indexer",
+        command=[sys.executable, "-m", "harbortui.runs.indexer", str(run.path)],
+        restart=Restart(policy="always", budget=1_000_000, backoff=0.2, backoff_max=10),
+        on_death="ignore",
+        auxiliary=True,
+    )
 
 
 def restart(supervision: Supervision) -> Restart:
@@ -23,9 +27,13 @@ def restart(supervision: Supervision) -> Restart:
 
 def watch(supervision: Supervision) -> Watch:
     return Watch(
-        silence=supervision.silence_seconds, phase_factor=supervision.phase_factor, disk_minutes=supervision.disk_minutes,
-        log_bytes=supervision.log_bytes, log_files=supervision.log_files,
-    )  # fmt: skip
+        silence=supervision.silence_seconds,
+        phase_factor=supervision.phase_factor,
+        disk_minutes=supervision.disk_minutes,
+        memory_percent=supervision.memory_percent,
+        log_bytes=supervision.log_bytes,
+        log_files=supervision.log_files,
+    )
 
 
 def notify(config: RunConfig) -> Notify:
@@ -39,7 +47,8 @@ def live_keys() -> dict[str, LiveKey]:
         schema = live.check.json_schema()
         found[key] = LiveKey(
             kind="int" if live.type is int else "float",
-            minimum=schema.get("minimum"), maximum=schema.get("maximum"),
+            minimum=schema.get("minimum"),
+            maximum=schema.get("maximum"),
             above=schema.get("exclusiveMinimum"),
-        )  # fmt: skip
+        )
     return found

@@ -38,9 +38,13 @@ class AlarmBook:
             return None
         self.standing[alarm.key] = alarm
         return AlarmChanged(
-            key=alarm.key, state="raised", text=alarm.text, remedy=alarm.remedy,
-            severity=alarm.severity, process=alarm.process,
-        )  # fmt: skip
+            key=alarm.key,
+            state="raised",
+            text=alarm.text,
+            remedy=alarm.remedy,
+            severity=alarm.severity,
+            process=alarm.process,
+        )
 
     def lower(self, key: str) -> AlarmChanged | None:
         self._kept.discard(key)

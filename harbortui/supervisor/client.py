@@ -57,8 +57,12 @@ def launch(run: Run, mode: str = "start") -> dict[str, Any]:
     with open(run.log("supervisor"), "ab") as log:
         starter = subprocess.Popen(
             [*daemon_command(run, mode), "--report", str(tell)],
-            pass_fds=(tell,), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
+            pass_fds=(tell,),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
     os.close(tell)
     said = _hear_all(hear, PATIENCE)
     starter.wait()
@@ -89,9 +93,12 @@ class Client:
 
     def ask(self, verb: str, request: str = "", **arguments: Any) -> Answer:
         body = {
-            "protocol": PROTOCOL, "verb": verb, "arguments": arguments,
-            "request": request or uuid.uuid4().hex[:12], "tty": _tty(),
-        }  # fmt: skip
+            "protocol": PROTOCOL,
+            "verb": verb,
+            "arguments": arguments,
+            "request": request or uuid.uuid4().hex[:12],
+            "tty": _tty(),
+        }
         try:
             self._sock.sendall(msgspec.json.encode(body) + b"\n")
         except BrokenPipeError:

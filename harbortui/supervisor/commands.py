@@ -29,9 +29,14 @@ class Commands:
         request = str(asked.get("request") or f"{supervisor.ledger.attempt}-{time.time_ns():x}-{self._count}")[:64]
         arguments = asked.get("arguments", {})
         action = OperatorAction(
-            verb=str(asked.get("verb"))[:64], state="accepted", request=request, user=asked["user"], uid=asked["uid"],
-            tty=str(asked.get("tty", ""))[:64], arguments=arguments if isinstance(arguments, dict) else {},
-        )  # fmt: skip
+            verb=str(asked.get("verb"))[:64],
+            state="accepted",
+            request=request,
+            user=asked["user"],
+            uid=asked["uid"],
+            tty=str(asked.get("tty", ""))[:64],
+            arguments=arguments if isinstance(arguments, dict) else {},
+        )
         try:
             verb, values = parse(asked.get("verb"), arguments)
             if verb.name == "ping":

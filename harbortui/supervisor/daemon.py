@@ -41,9 +41,8 @@ def prepare(run: Run, mode: str) -> tuple[plans.Plan, secrets.Secrets, ledgers.L
     living = ledger.living()
     if mode == "adopt":
         if not ledger.owner or ledger.state in ENDED:
-            raise Refused(
-                f"{run.name} is {ledger.state if ledger.owner else 'not launched'}; `harbortui run --resume {run.name}`"
-            )
+            state = ledger.state if ledger.owner else "not launched"
+            raise Refused(f"{run.name} is {state}; `harbortui run --resume {run.name}` goes on with it")
         if not ledger.here():
             raise Refused(
                 f"{run.name} was launched on {ledger.host} before its last boot or on another machine; "
@@ -51,7 +50,8 @@ def prepare(run: Run, mode: str) -> tuple[plans.Plan, secrets.Secrets, ledgers.L
             )
     elif living:
         raise Refused(
-            f"{run.name} still has living processes ({", ".join(living)}); `harbortui supervise {run.name}` takes them over"
+            f"{run.name} still has living processes ({', '.join(living)}); "
+            f"`harbortui supervise {run.name}` takes them over, `harbortui clean {run.name}` ends them"
         )
     if mode == "start" and ledger.owner:
         raise Refused(f"{run.name} was launched before; `harbortui run --resume {run.name}` goes on with it")

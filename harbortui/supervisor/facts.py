@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from harbortui.runs.queries import Checkpoint, Queries
 from harbortui.runs.reading import IndexUnavailable, open_live
 from harbortui.supervisor.alarms import Alarm
-from harbortui.supervisor.sampler import Sampler
+from harbortui.supervisor.sampler import Sampler, memory_percent
 from harbortui.supervisor.watchdog import Facts, Seen, look
 
 if TYPE_CHECKING:
@@ -85,19 +85,31 @@ class Watching:
         for name, process in supervisor.processes.items():
             doing = doings.get(name)
             current = doing if doing and doing.attempt == supervisor.ledger.attempt and process.up else None
+            role = process.spec.role
             seen.append(
                 Seen(
-                    name=name, role=process.spec.role, state=process.state, reason=process.reason, failures=process.failures,
-                    quiet=self._quiet(name, process.kept.pid if process.kept else 0, now) if process.up else None,
-                    doing=current.doing if current else "", on=current.on if current else "",
+                    name=name,
+                    role=role,
+                    state=process.state,
+                    reason=process.reason,
+                    failures=process.failures,
+                    quiet=self._quiet(name, process.pid, now) if process.up else None,
+                    doing=current.doing if current else "",
+                    on=current.on if current else "",
                     lasting=max(0.0, wall - current.since) if current and not self._jump else None,
-                    median=medians.get((process.spec.role, current.doing)) if current else None,
+                    median=medians.get((role, current.doing)) if current else None,
                 )
-            )  # fmt: skip
+            )
         facts = Facts(
-            state=supervisor.state, processes=seen, disk_free=self.sampler.disk_free(), disk_slope=self.sampler.disk_slope(),
-            index_behind=behind, journal_pending=supervisor.journal.pending, clock_jump=self._jump[0] if self._jump else 0.0,
-        )  # fmt: skip
+            state=supervisor.state,
+            processes=seen,
+            disk_free=self.sampler.disk_free(),
+            disk_slope=self.sampler.disk_slope(),
+            memory_percent=memory_percent(),
+            index_behind=behind,
+            journal_pending=supervisor.journal.pending,
+            clock_jump=self._jump[0] if self._jump else 0.0,
+        )
         return look(facts, supervisor.plan.watch)
 
     def _quiet(self, name: str, pid: int, now: float) -> float | None:

@@ -1,8 +1,8 @@
 """The keeper: one small process per child, between the child and everything that may die above it.
 
 Run by the supervisor as `python -I -S` with nothing but light modules of the standard library, a marshalled spec on
-stdin and a first connection on a descriptor that it inherits. It starts the child in a session of its own, drains, redacts, times and rotates its output,
-reaps it and all its orphans, and tells whoever is connected to its socket.
+stdin and a first connection on a descriptor that it inherits. It starts the child in a session of its own, drains its
+output, reaps it and all its orphans, and tells whoever is connected to its socket.
 
 Guarantees: the child's output is always drained, whatever becomes of the log. The keeper and its child outlive the
 supervisor; if the keeper dies, the child dies with it. The end of the child is told at once and kept in a file

@@ -100,6 +100,7 @@ class Watch(Struct):
     phase_factor: float = 6.0
     phase_floor: float = 30.0
     disk_minutes: float = 60.0
+    memory_percent: float = 95.0
     log_bytes: int = 64 << 20
     log_files: int = 4
     checkpoint_deadline: float = 120.0

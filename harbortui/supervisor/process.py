@@ -63,11 +63,19 @@ class Process:
     def entry(self) -> Entry:
         kept = self.kept
         return Entry(
-            keeper=kept.keeper if kept else 0, keeper_start=kept.keeper_start if kept else 0,
-            pid=kept.pid if kept else 0, start=kept.start if kept else 0, group=kept.pid if kept else 0,
-            state=self.state, restarts=self.restarts, failures=self.failures, since=self.since,
-            was_ready=self.was_ready, ports=self.spec.ports, log_from=self.log_from,
-        )  # fmt: skip
+            keeper=kept.keeper if kept else 0,
+            keeper_start=kept.keeper_start if kept else 0,
+            pid=kept.pid if kept else 0,
+            start=kept.start if kept else 0,
+            group=kept.pid if kept else 0,
+            state=self.state,
+            restarts=self.restarts,
+            failures=self.failures,
+            since=self.since,
+            was_ready=self.was_ready,
+            ports=self.spec.ports,
+            log_from=self.log_from,
+        )
 
     def begin(self, adopted: Kept | None = None, entry: Entry | None = None) -> None:
         if entry:
@@ -85,14 +93,18 @@ class Process:
         self.around.remember(self)
         self.around.tell(
             ProcessChanged(
-                process=self.spec.name, role=self.spec.role, state=state, reason=reason, restarts=self.restarts,
+                process=self.spec.name,
+                role=self.spec.role,
+                state=state,
+                reason=reason,
+                restarts=self.restarts,
                 pid=self.kept.pid if self.kept else 0,
                 code=code if code is not None and code >= 0 else None,
                 signal=-code if code is not None and code < 0 else None,
                 died=ending.at if ending else None,
                 tail=last.splitlines() if last else [],
             )
-        )  # fmt: skip
+        )
         async with self.changed:
             self.changed.notify_all()
 

@@ -40,9 +40,15 @@ def read(pid: int) -> Proc | None:
     except (OSError, ValueError):
         return None
     return Proc(
-        pid, int(rest[1]), int(rest[2]), int(rest[3]), int(rest[19]), rest[0].decode(),
-        (int(rest[11]) + int(rest[12])) / TICKS, int(rest[21]) * PAGE,
-    )  # fmt: skip
+        pid,
+        int(rest[1]),
+        int(rest[2]),
+        int(rest[3]),
+        int(rest[19]),
+        rest[0].decode(),
+        (int(rest[11]) + int(rest[12])) / TICKS,
+        int(rest[21]) * PAGE,
+    )
 
 
 def alive(pid: int, start: int) -> bool:

@@ -44,7 +44,7 @@ class Sampler:
             while now - self._free[0][0] > HISTORY:
                 self._free.popleft()
         return Resources(
-            process="", cpu=0.0, count=0, disk_free=free, memory_free=_memory_free(), load=os.getloadavg()[0]
+            process="", cpu=0.0, count=0, disk_free=free, memory_free=_memory("MemAvailable"), load=os.getloadavg()[0]
         )
 
     def disk_free(self) -> int | None:
@@ -62,9 +62,14 @@ class Sampler:
         return (f1 - f0) / (t1 - t0)
 
 
-def _memory_free() -> int | None:
+def _memory(field: str) -> int | None:
     try:
         with open("/proc/meminfo") as file:
-            return next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
+            return next(int(line.split()[1]) << 10 for line in file if line.startswith(field))
     except (OSError, StopIteration, ValueError):
         return None
+
+
+def memory_percent() -> float | None:
+    free, total = _memory("MemAvailable"), _memory("MemTotal")
+    return None if free is None or not total else 100 * (1 - free / total)

@@ -64,12 +64,12 @@ def missing(plan: Plan, environment: dict[str, str]) -> list[str]:
     return sorted({name for spec in plan.processes for name in spec.secrets if not environment.get(name)})
 
 
-def recover(run: Run, plan: Plan, dotenv: dict[str, str] | None = None) -> Secrets:
+def recover(run: Run, plan: Plan) -> Secrets:
     try:
         kept = msgspec.json.decode((run.runtime / "secrets.json").read_bytes(), type=_Kept)
-        return Secrets({**kept.environment, **(dotenv or {})}, kept.token)
+        return Secrets(kept.environment, kept.token)
     except (OSError, msgspec.DecodeError):
-        fresh = make(dotenv)
+        fresh = make()
         if names := missing(plan, fresh.environment):
             raise SecretsMissing(lacking(names)) from None
         store(run, fresh)

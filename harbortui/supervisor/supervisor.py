@@ -104,10 +104,17 @@ class Supervisor:
     async def spawn(self, spec: ProcessSpec) -> Kept:
         keep = private(self.run.runtime / "keep")
         order = Order(
-            command=spec.command, env=self.environment(spec), cwd=spec.cwd, log=self.log(spec.name),
-            log_bytes=self.plan.watch.log_bytes, log_files=self.plan.watch.log_files, redact=self.secrets.values(),
-            socket=keep / f"{spec.name}.sock", exit=keep / f"{spec.name}.exit", stop_deadline=spec.stop.deadline,
-        )  # fmt: skip
+            command=spec.command,
+            env=self.environment(spec),
+            cwd=spec.cwd,
+            log=self.log(spec.name),
+            log_bytes=self.plan.watch.log_bytes,
+            log_files=self.plan.watch.log_files,
+            redact=self.secrets.values(),
+            socket=keep / f"{spec.name}.sock",
+            exit=keep / f"{spec.name}.exit",
+            stop_deadline=spec.stop.deadline,
+        )
         kept = await Kept.spawn(order, self.mark(spec.name))
         entry = self.processes[spec.name].entry()
         entry.keeper, entry.keeper_start = kept.keeper, kept.keeper_start
@@ -178,7 +185,7 @@ class Supervisor:
         self.tell(RunChanged(state=state, reason=reason, level=level, backend=self.plan.backend, name=self.plan.name))
         self.remember()
         if state in NOTED:
-            self.background(notify(self.plan.notify, self.run, state, reason))
+            self.background(notify(self.plan.notify, self.run, state, reason, self.secrets.environment))
 
     async def _until_running(self) -> None:
         waiting = [p for p in self.processes.values() if not p.spec.auxiliary]
@@ -286,9 +293,15 @@ class Supervisor:
     # the end
 
     def end(
-        self, state: RunState, reason: str, *, checkpoint: bool = True, drain: bool = False,
-        now: bool = False, asked: OperatorAction | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        state: RunState,
+        reason: str,
+        *,
+        checkpoint: bool = True,
+        drain: bool = False,
+        now: bool = False,
+        asked: OperatorAction | None = None,
+    ) -> None:
         """Begin to end the run; asked again, the new way of ending replaces the old."""
         if self._ending:
             self._ending.cancel()
@@ -360,9 +373,14 @@ class Supervisor:
 
     def status(self) -> dict[str, Any]:
         return {
-            "pid": os.getpid(), "host": socket.gethostname(), "attempt": self.ledger.attempt, "state": self.state,
-            "reason": self.reason, "level": self.level, "sequence": self.desired.sequence,
-        }  # fmt: skip
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "attempt": self.ledger.attempt,
+            "state": self.state,
+            "reason": self.reason,
+            "level": self.level,
+            "sequence": self.desired.sequence,
+        }
 
     async def close(self) -> None:
         for task in list(self._tasks):

@@ -38,6 +38,7 @@ class Facts:
     processes: list[Seen]
     disk_free: int | None = None
     disk_slope: float | None = None
+    memory_percent: float | None = None
     index_behind: int | None = None
     journal_pending: int = 0
     clock_jump: float = 0.0
@@ -45,7 +46,7 @@ class Facts:
 
 
 def look(facts: Facts, watch: Watch) -> list[Alarm]:
-    alarms = [*_clock(facts), *_disk(facts, watch), *_journals(facts)]
+    alarms = [*_clock(facts), *_disk(facts, watch), *_memory(facts, watch), *_journals(facts)]
     for seen in facts.processes:
         alarms += _unstable(seen)
         if facts.state == "running":
@@ -75,6 +76,13 @@ def _disk(facts: Facts, watch: Watch) -> list[Alarm]:
         if minutes < watch.disk_minutes:
             return [Alarm("disk", f"the disk will be full in about {minutes:.0f} min ({free})", remedy)]
     return []
+
+
+def _memory(facts: Facts, watch: Watch) -> list[Alarm]:
+    if facts.memory_percent is None or facts.memory_percent < watch.memory_percent:
+        return []
+    text = f"{facts.memory_percent:.0f} % of this machine's memory is in use; the kernel will soon kill a process"
+    return [Alarm("memory", text, "lower rollouts.concurrency, or see `harbortui ps` for who uses it", "critical")]
 
 
 def _journals(facts: Facts) -> list[Alarm]:
@@ -123,9 +131,11 @@ def _slow(facts: Facts, watch: Watch) -> list[Alarm]:
     late = [
         seen
         for seen in facts.processes
-        if seen.lasting is not None and seen.median is not None and seen.doing
+        if seen.lasting is not None
+        and seen.median is not None
+        and seen.doing
         and seen.lasting > max(watch.phase_factor * seen.median, watch.phase_floor)
-    ]  # fmt: skip
+    ]
     alarms = []
     roles = Counter(seen.role for seen in facts.processes)
     waits: dict[tuple[str, str], list[Seen]] = {}

@@ -32,8 +32,20 @@ from harbortui.runs.events import (
 )
 from harbortui.runs.layout import private, write_whole
 
-TASKS = ("fix-permissions", "find-the-port", "untar-and-sum", "git-bisect", "csv-to-json", "kill-the-runaway",
-         "log-triage", "rename-photos", "dedupe-lines", "parse-dates", "restore-backup", "word-count")  # fmt: skip
+TASKS = (
+    "fix-permissions",
+    "find-the-port",
+    "untar-and-sum",
+    "git-bisect",
+    "csv-to-json",
+    "kill-the-runaway",
+    "log-triage",
+    "rename-photos",
+    "dedupe-lines",
+    "parse-dates",
+    "restore-backup",
+    "word-count",
+)
 
 
 @dataclass
@@ -227,14 +239,25 @@ class Orchestrator(Actor):
         self.counted += len(results)
         self.journal.append(
             StepDone(
-                step=self.step, policy=self.policy, reward=round(sum(r["reward"] or 0.0 for r in results) / len(results), 5),
-                honest_reward=round(sum(own) / len(own), 5) if own else None, reward_low=round(means[0], 5),
-                reward_high=round(means[-1], 5), solve_rate=round(sum(r["cause"] == "solved" for r in results) / len(results), 5),
-                loss=values["loss"], entropy=values["entropy"], mismatch_kl=values["mismatch_kl"], grad_norm=values["grad_norm"],
-                learning_rate=values["learning_rate"], tokens=sum(r["tokens"] for r in results), seconds=round(seconds, 3),
-                episodes=len(results), left_out=left_out, total=self.knobs.steps,
+                step=self.step,
+                policy=self.policy,
+                reward=round(sum(r["reward"] or 0.0 for r in results) / len(results), 5),
+                honest_reward=round(sum(own) / len(own), 5) if own else None,
+                reward_low=round(means[0], 5),
+                reward_high=round(means[-1], 5),
+                solve_rate=round(sum(r["cause"] == "solved" for r in results) / len(results), 5),
+                loss=values["loss"],
+                entropy=values["entropy"],
+                mismatch_kl=values["mismatch_kl"],
+                grad_norm=values["grad_norm"],
+                learning_rate=values["learning_rate"],
+                tokens=sum(r["tokens"] for r in results),
+                seconds=round(seconds, 3),
+                episodes=len(results),
+                left_out=left_out,
+                total=self.knobs.steps,
             )
-        )  # fmt: skip
+        )
         zero = sum(len({r["reward"] for r in g.results}) == 1 for g in batch) / len(batch)
         self.journal.append(MetricRow(step=self.step, values={"groups/zero_variance": round(zero, 4)}))
         for group in batch:
@@ -259,10 +282,15 @@ class Orchestrator(Actor):
         def tell(state: Any, **more: Any) -> None:
             self.journal.append(
                 CheckpointChanged(
-                    id=path.name, state=state, step=self.step, policy=self.policy, request=request,
-                    path=f"checkpoints/{path.name}", **more,
+                    id=path.name,
+                    state=state,
+                    step=self.step,
+                    policy=self.policy,
+                    request=request,
+                    path=f"checkpoints/{path.name}",
+                    **more,
                 )
-            )  # fmt: skip
+            )
 
         if request:
             tell("asked")

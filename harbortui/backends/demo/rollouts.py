@@ -74,11 +74,17 @@ class Episode:
         prompt, completion = 600 + 350 * turn, self.random.randint(40, 240)
         self.prompt, self.completion = self.prompt + prompt, self.completion + completion
         return EpisodeTurn(
-            id=self.id, n=self.n, turn=turn, prompt_tokens=prompt, completion_tokens=completion, policy=self.policy,
+            id=self.id,
+            n=self.n,
+            turn=turn,
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            policy=self.policy,
             context=round(min(1.0, (prompt + completion) / self.knobs.context_limit), 4),
-            commands=[self.random.choice(COMMANDS)], seconds=round(self.random.uniform(0.4, 6), 3),
+            commands=[self.random.choice(COMMANDS)],
+            seconds=round(self.random.uniform(0.4, 6), 3),
             logprob=round(-self.random.uniform(0.1, 1.2), 4),
-        )  # fmt: skip
+        )
 
     def _verdict(self) -> tuple[Cause, float | None, str]:
         dice = self.random.random()
@@ -94,9 +100,17 @@ class Episode:
 
     def finish(self, cause: Cause, reward: float | None, error: str = "") -> EpisodeFinished:
         return EpisodeFinished(
-            id=self.id, n=self.n, cause=cause, reward=reward, turns=self.turns, prompt_tokens=self.prompt,
-            completion_tokens=self.completion, seconds=round(time.monotonic() - self.began, 3), policy=self.policy, error=error,
-        )  # fmt: skip
+            id=self.id,
+            n=self.n,
+            cause=cause,
+            reward=reward,
+            turns=self.turns,
+            prompt_tokens=self.prompt,
+            completion_tokens=self.completion,
+            seconds=round(time.monotonic() - self.began, 3),
+            policy=self.policy,
+            error=error,
+        )
 
 
 class Worker(Actor):
