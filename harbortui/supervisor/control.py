@@ -58,7 +58,7 @@ class ControlServer:
             _, uid = peer(writer.get_extra_info("socket"))
             if uid != os.getuid():
                 text = f"this run belongs to {user_name(os.getuid())}; {user_name(uid)} may look at it, not control it"
-                await self._answer(writer, False, text, "")
+                await self._answer(writer, False, text, "", known=False)
                 return
             while line := await reader.readline():
                 ok, answer, request = await self._heard(line, uid)
@@ -81,8 +81,11 @@ class ControlServer:
             return False, f"found protocol {asked.get('protocol')!r}, this supervisor speaks {PROTOCOL}", ""
         return await self.handle({**asked, "uid": uid, "user": user_name(uid)})
 
-    async def _answer(self, writer: asyncio.StreamWriter, ok: bool, answer: str, request: str) -> None:
-        body = {"protocol": PROTOCOL, "ok": ok, "answer": answer, "request": request, "supervisor": self.status()}
+    async def _answer(
+        self, writer: asyncio.StreamWriter, ok: bool, answer: str, request: str, known: bool = True
+    ) -> None:
+        status = self.status() if known else {}
+        body = {"protocol": PROTOCOL, "ok": ok, "answer": answer, "request": request, "supervisor": status}
         writer.write(msgspec.json.encode(body) + b"\n")
         await writer.drain()
 

@@ -109,7 +109,7 @@ class Kept:
         kept._exit_file = order.exit
         # the subreaper attribute survives exec, which spares the keeper importing ctypes
         keeper = subprocess.Popen(
-            [*KEEPER, str(theirs.fileno()), f"keeper of {order.socket.stem}"],
+            [*KEEPER, str(theirs.fileno()), str(order.socket)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -225,3 +225,10 @@ class Kept:
 
     def signal(self, number: int) -> None:
         self._say(f"signal {int(number)}")
+
+    def detach(self) -> None:
+        """Leave the child to its keeper, as the supervisor's death would."""
+        if self._task:
+            self._task.cancel()
+        if self._writer:
+            self._writer.transport.abort()

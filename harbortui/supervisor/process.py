@@ -22,6 +22,7 @@ from harbortui.supervisor.logtail import tail
 from harbortui.supervisor.plan import Probe, ProcessSpec
 from harbortui.supervisor.probes import Prober
 
+TAIL = 50
 SETTLED: frozenset[str] = frozenset({"exited", "failed"})
 
 
@@ -193,10 +194,10 @@ class Process:
     async def _ended(self, ending: Ending, why: str) -> bool:
         """Tell the death, wait for the last descendant, and decide: True when it is final."""
         told = describe(ending, why)
-        last = tail(self.around.log(self.spec.name), 50, since=self.log_from)
         kept, pid = self.kept, self.kept.pid if self.kept else 0
         policy = self.spec.restart
         well = ending.code == 0 and not why
+        last = "" if ending.code == 0 else tail(self.around.log(self.spec.name), TAIL, since=self.log_from)
         restart = self._wanted and (
             why == "restart" or policy.policy == "always" or (policy.policy == "on-failure" and not well)
         )

@@ -60,6 +60,7 @@ class Supervisor:
         self._ending: asyncio.Task[None] | None = None
         self._pausing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._notices: list[asyncio.Future[None]] = []
 
     # what a process needs of us
 
@@ -185,7 +186,8 @@ class Supervisor:
         self.tell(RunChanged(state=state, reason=reason, level=level, backend=self.plan.backend, name=self.plan.name))
         self.remember()
         if state in NOTED:
-            self.background(notify(self.plan.notify, self.run, state, reason, self.secrets.environment))
+            told = notify(self.plan.notify, self.run, state, reason, self.secrets.environment)
+            self._notices.append(asyncio.ensure_future(told))
 
     async def _until_running(self) -> None:
         waiting = [p for p in self.processes.values() if not p.spec.auxiliary]
@@ -385,7 +387,7 @@ class Supervisor:
     async def close(self) -> None:
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._notices, return_exceptions=True)
         if self.state in ENDED:
             self.ledger.processes.clear()
             self.remember()

@@ -18,7 +18,7 @@ from typing import Any
 
 from harbortui.backends.demo.knobs import Fault, faults, knobs
 from harbortui.runs.desired import Desired, Steering
-from harbortui.runs.events import Activity
+from harbortui.runs.events import Activity, Event
 from harbortui.runs.journal import Journal
 from harbortui.runs.layout import Run
 
@@ -37,6 +37,8 @@ class Actor:
         self.attempt = int(os.environ["HARBORTUI_ATTEMPT"])
         self.knobs = knobs()
         self.journal = Journal.open(self.run, self.name, os.environ["HARBORTUI_ROLE"], self.attempt, demo=True)
+        if witness := os.environ.get("HARBORTUI_DEMO_WITNESS"):
+            count_acknowledged(self.journal, Path(witness) / self.journal.path.name)
         self.steering = Steering(self.run, self.journal)
         self.random = random.Random(f"{self.knobs.seed}:{self.name}")
         self.stopping = asyncio.Event()
@@ -114,6 +116,20 @@ class Actor:
                 fork_away(int(fault.amount or 2))
             case "flood":
                 await asyncio.to_thread(flood, int(fault.amount or 1_000_000))
+
+
+def count_acknowledged(journal: Journal, path: Path) -> None:
+    """Keep, where no death can undo it, how many events have been acknowledged (for the tests that kill actors)."""
+    fd, count, append = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644), 0, journal.append
+
+    def counted(event: Event) -> bool:
+        nonlocal count
+        if acknowledged := append(event):
+            count += 1
+            os.pwrite(fd, b"%12d" % count, 0)
+        return acknowledged
+
+    journal.append = counted  # type: ignore[method-assign]
 
 
 def fork_away(count: int) -> None:

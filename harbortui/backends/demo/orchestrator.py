@@ -85,9 +85,8 @@ class Orchestrator(Actor):
     async def listen(self) -> None:
         path = private(self.run.runtime) / "orders.sock"
         path.unlink(missing_ok=True)
-        server = await asyncio.start_unix_server(self._client, str(path), limit=1 << 20)
-        async with server:
-            await server.serve_forever()
+        await asyncio.start_unix_server(self._client, str(path), limit=1 << 20)
+        await self.stopping.wait()
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         wire = Wire(reader, writer)

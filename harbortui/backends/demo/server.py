@@ -13,14 +13,13 @@ class Server(Actor):
     async def serve(self) -> None:
         path = private(self.run.runtime) / "server.sock"
         path.unlink(missing_ok=True)
-        server = await asyncio.start_unix_server(self._client, str(path))
+        await asyncio.start_unix_server(self._client, str(path))
         self.doing("sampling")
-        async with server:
-            while True:
-                await self.journal_alive()
-                queue, cache = self.random.randrange(12), self.random.uniform(0.2, 0.9)
-                self.journal.append(MetricRow(values={"server/queue": queue, "server/cache": round(cache, 3)}))
-                await asyncio.sleep(2)
+        while True:
+            await self.journal_alive()
+            queue, cache = self.random.randrange(12), self.random.uniform(0.2, 0.9)
+            self.journal.append(MetricRow(values={"server/queue": queue, "server/cache": round(cache, 3)}))
+            await asyncio.sleep(2)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
