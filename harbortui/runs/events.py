@@ -97,7 +97,7 @@ class Resources(Event, tag="resources", kw_only=True):
 
 
 class Activity(Event, tag="activity", kw_only=True):
-    """What a process does from now on (`sampling`, `training`, `publishing`, `idle`, `waiting`), and on whom it waits."""
+    """What a process does from now on (`sampling`, `training`, `publishing`, `idle`, `waiting`), on whom it waits."""
 
     doing: str
     on: str = ""
@@ -182,7 +182,7 @@ class GroupChanged(Event, tag="group", kw_only=True):
 
 
 class StepDone(Event, tag="step", kw_only=True):
-    """One optimizer update. `reward` is the reported mean; `honest_reward` leaves infrastructure out (see `left_out`)."""
+    """One optimizer update. `reward` is the reported mean; `honest_reward` lacks what was `left_out`."""
 
     step: Whole
     policy: Whole = 0
@@ -290,7 +290,7 @@ class BadEvent(ValueError):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Union[tuple(KINDS.values())])  # type: ignore[var-annotated]  # noqa: UP007
+_decoder = msgspec.json.Decoder(Union[tuple(KINDS.values())])  # noqa: UP007
 _loose = msgspec.json.Decoder()
 
 
@@ -316,12 +316,12 @@ def encode(event: Event) -> bytes:
 
 def decode(line: bytes) -> Event | Unknown:
     try:
-        return _decoder.decode(line)  # type: ignore[no-any-return]
+        return _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return _decode_loosely(line, error)
 
 
-def _decode_loosely(line: bytes, error: Exception) -> Unknown:
+def _decode_loosely(line: bytes, error: Exception) -> Event | Unknown:
     try:
         body = _loose.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as worse:

@@ -92,11 +92,12 @@ class Cursor:
             end = data.rfind(b"\n")
         if end < 0:
             return self._unfinished(fd, size, data)
-        self._move(fd, start + end + 1)
         lines = data[:end].split(b"\n")
         bad: tuple[Bad, ...] = ()
         if end > MAX_LINE and max(map(len, lines)) > MAX_LINE:
-            lines, bad = _sieve(lines, start)
+            lines, bad = _before_long(lines, start)
+            end = bad[0].offset - start + bad[0].size
+        self._move(fd, start + end + 1)
         return Batch(lines, start, self.offset, max(0, size - self.offset), bad)
 
     def _unfinished(self, fd: int, size: int, data: bytes) -> Batch:
@@ -125,17 +126,11 @@ def _mark(fd: int, offset: int, length: int) -> Mark:
     return Mark(len(data), zlib.crc32(data))
 
 
-def _sieve(lines: list[bytes], offset: int) -> tuple[list[bytes], tuple[Bad, ...]]:
-    kept, bad = [], []
-    for line in lines:
-        if len(line) > MAX_LINE:
-            bad.append(Bad(offset, "line too long", len(line)))
-            line_kept = b""
-        else:
-            line_kept = line
-        kept.append(line_kept)
-        offset += len(line) + 1
-    return kept, tuple(bad)
+def _before_long(lines: list[bytes], offset: int) -> tuple[list[bytes], tuple[Bad, ...]]:
+    """The lines before the first that is too long, and that one."""
+    at = next(number for number, line in enumerate(lines) if len(line) > MAX_LINE)
+    offset += sum(len(line) + 1 for line in lines[:at])
+    return lines[:at], (Bad(offset, "line too long", len(lines[at])),)
 
 
 def interpret(line: bytes) -> tuple[Event | Unknown | None, str]:
