@@ -161,8 +161,9 @@ def _socket_of(run: Run) -> Path:
 
 def uncontrollable(run: Run) -> str:
     """Why no supervisor can be started for this run as it is, or ''."""
-    owner = run.path.stat().st_uid
-    if owner != os.getuid():
+    if not run.path.is_dir():
+        return f"{run.path} is gone"
+    if run.path.stat().st_uid != os.getuid():
         return _foreign(run)
     ledger = ledgers.read(run)
     if not ledger.owner:

@@ -76,9 +76,9 @@ def prepare(run: Run, mode: str) -> tuple[plans.Plan, secrets.Secrets, ledgers.L
 
 async def supervise(run: Run, mode: str, foreground: bool, report: "Report") -> int:
     plan, known, ledger = prepare(run, mode)
-    if mode == "resume":
-        run.desired.unlink(missing_ok=True)
     supervisor = Supervisor(run, plan, known, ledger)
+    if mode == "resume":
+        supervisor.wish(pause="", since=0.0, checkpoint="", stop="", episodes=[])
     control = ControlServer(run, Commands(supervisor).handle, supervisor.status)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, lambda: supervisor.end("suspended", "the supervisor got SIGTERM"))

@@ -9,13 +9,17 @@ while an alarm says so; supervision itself never depends on it.
 
 import asyncio
 import os
+import statistics
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from harbortui.runs.queries import Checkpoint, Queries
-from harbortui.runs.reading import IndexUnavailable, open_live
+from harbortui.runs.events import CheckpointChanged
+from harbortui.runs.index.place import place_of
+from harbortui.runs.queries import IndexUnusable, Queries
+from harbortui.runs.reading import lag
 from harbortui.supervisor.alarms import Alarm
 from harbortui.supervisor.sampler import Sampler, memory_percent
 from harbortui.supervisor.watchdog import Facts, Seen, look
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 TICK = 1.0
 FEW = 5
 JUMP = 5.0
+MEDIANS = 30.0
+LATELY = 1800.0
 
 
 class Watching:
@@ -37,6 +43,8 @@ class Watching:
         self._offset = time.time() - time.monotonic()
         self._jump: tuple[float, float] | None = None
         self._next_sample = 0.0
+        self._next_medians = 0.0
+        self._medians: dict[tuple[str, str], float] = {}
 
     async def run(self) -> None:
         """Look around once a second; the expensive half every few seconds."""
@@ -75,16 +83,16 @@ class Watching:
 
     def look(self, now: float) -> list[Alarm]:
         supervisor = self.supervisor
-        behind, doings, medians = None, {}, {}
-        if queries := self._model():
-            behind = queries.behind()
-            doings = {a.process: a for a in queries.activities()}
-            medians = queries.activity_medians()
+        told = {row.name: row for row in self._ask(lambda queries: queries.processes(), [])}
+        behind = self._ask(lambda queries: lag(supervisor.run, queries), None)
+        if now >= self._next_medians:
+            self._next_medians = now + MEDIANS
+            self._medians = self._ask(self._usual, {})
         wall = time.time()
         seen = []
         for name, process in supervisor.processes.items():
-            doing = doings.get(name)
-            current = doing if doing and doing.attempt == supervisor.ledger.attempt and process.up else None
+            row = told.get(name)
+            current = row if row and row.pid == process.pid and process.up and row.doing_since else None
             role = process.spec.role
             seen.append(
                 Seen(
@@ -96,8 +104,8 @@ class Watching:
                     quiet=self._quiet(name, process.pid, now) if process.up else None,
                     doing=current.doing if current else "",
                     on=current.on if current else "",
-                    lasting=max(0.0, wall - current.since) if current and not self._jump else None,
-                    median=medians.get((role, current.doing)) if current else None,
+                    lasting=max(0.0, wall - (current.doing_since or wall)) if current and not self._jump else None,
+                    median=self._medians.get((role, current.doing)) if current else None,
                 )
             )
         facts = Facts(
@@ -125,24 +133,33 @@ class Watching:
             return 0.0
         return now - since
 
-    def _model(self) -> Queries | None:
+    def _usual(self, queries: Queries) -> dict[tuple[str, str], float]:
+        """The median length of each activity of each role, of late."""
+        roles = {name: process.spec.role for name, process in self.supervisor.processes.items()}
+        lengths: dict[tuple[str, str], list[float]] = {}
+        now = time.time()
+        for span in queries.timeline(now - LATELY, now):
+            if span.end is not None and span.process in roles:
+                lengths.setdefault((roles[span.process], span.doing), []).append(span.end - span.start)
+        return {key: statistics.median(found) for key, found in lengths.items() if len(found) >= FEW}
+
+    def _ask[T](self, question: Callable[[Queries], T], otherwise: T) -> T:
         try:
-            self._queries = self._queries or open_live(self.supervisor.run)
-            return self._queries
-        except IndexUnavailable:
-            return None
+            self._queries = self._queries or Queries(place_of(self.supervisor.run).index)
+            return question(self._queries)
+        except (IndexUnusable, OSError):
+            return otherwise
 
     # what verbs wait for
 
     def acknowledged(self) -> dict[str, int]:
-        queries = self._model()
-        return queries.acknowledged(self.supervisor.ledger.attempt) if queries else {}
+        names = [process.spec.name for process in self.supervisor.steered()]
+        return self._ask(lambda queries: {name: queries.acknowledged(name) for name in names}, {})
 
     def running(self) -> tuple[int, int]:
         """Episodes that run, and those of them that are held. Without an index: unknown, and so never (0, 0)."""
-        queries = self._model()
-        return queries.running() if queries else (1, 0)
+        return self._ask(lambda queries: queries.running(), (1, 0))
 
-    def checkpoint(self, request: str) -> Checkpoint | None:
-        queries = self._model()
-        return queries.checkpoint_asked(request) if queries else None
+    def checkpoint(self, request: str) -> CheckpointChanged | None:
+        """How the checkpoint that was asked for by this request has ended, if it has."""
+        return self._ask(lambda queries: queries.checkpoint_ended(request), None)

@@ -308,7 +308,7 @@ class Keeper:
 
 
 def main() -> None:
-    """argv: the folder of the package, the number of the first connection's descriptor, the socket (for `ps` to show whose it is)."""
+    """argv: the package's folder, the descriptor of the first connection, the socket (for `ps` to show whose it is)."""
     with open(0, "rb", closefd=False) as stdin:
         spec = marshal.loads(stdin.read())
     null = os.open(os.devnull, os.O_RDWR)

@@ -91,7 +91,6 @@ class Process:
     async def _move(self, state: ProcessState, reason: str = "", ending: Ending | None = None, last: str = "") -> None:
         self.state, self.reason, self.since = state, reason, time.time()
         code = ending.code if ending else None
-        self.around.remember(self)
         self.around.tell(
             ProcessChanged(
                 process=self.spec.name,
@@ -106,6 +105,8 @@ class Process:
                 tail=last.splitlines() if last else [],
             )
         )
+        # told before it is remembered: killed in between, the next supervisor tells it twice, not never
+        self.around.remember(self)
         async with self.changed:
             self.changed.notify_all()
 

@@ -281,7 +281,7 @@ class Supervisor:
             found = self.watching.checkpoint(request)
             if found and found.state == "whole":
                 return True, f"{found.id} is whole"
-            if found and found.state == "failed":
+            if found:
                 return False, found.reason or "it failed"
             if not self.checkpointer():
                 return False, "the process that writes checkpoints is not up"

@@ -163,6 +163,7 @@ def _slow(facts: Facts, watch: Watch) -> list[Alarm]:
 def duration(seconds: float) -> str:
     if seconds < 10:
         return f"{seconds:.1f} s"
+    seconds = round(seconds)
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7200:
