@@ -1,0 +1,1 @@
+"""The commands, one module per family; `app` finds the one that is asked for."""

@@ -1,0 +1,79 @@
+"""From a command line to one command and an exit code.
+
+Guarantees: only the family of commands that is asked for is imported, and what it needs only when it runs. Whatever
+a user can cause ends in one sentence on standard error and an exit code, never in a traceback: 0 done, 1 failed or
+refused, 2 bad input, 130 interrupted. With `--json` the sentence is also on standard output, as `{"error": ...}`.
+A reader that goes away (`| head`) ends the command quietly.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from harbortui.cli import errors
+
+FAMILIES = {
+    "run": ("run", "train", "demo", "attach", "supervise"),
+    "look": ("ps", "status", "metrics"),
+    "logs": ("logs",),
+    "events": ("events",),
+    "control": (
+        "pause", "resume", "checkpoint", "stop", "suspend", "restart", "episode", "set", "note",
+    ),
+    "config": ("config",),
+    "index": ("index",),
+    "clean": ("clean",),
+    "doctor": ("doctor",),
+}  # fmt: skip
+
+
+def build(only: str | None = None) -> typer.Typer:
+    """The whole program, or as much of it as the command `only` needs."""
+    app = typer.Typer(
+        name="harbortui",
+        help="Mission control for reinforcement learning of LLM agents on Harbor tasks.",
+        epilog="Example: harbortui demo --seconds 20",
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
+
+    @app.callback(invoke_without_command=True)
+    def root(
+        context: typer.Context,
+        version: bool = typer.Option(False, "--version", "-V", help="Print the version and exit."),
+    ) -> None:
+        if version:
+            from harbortui import __version__
+
+            print(f"harbortui {__version__}")
+            raise typer.Exit
+        if context.invoked_subcommand is None:
+            print(context.get_help())
+
+    for family, commands in FAMILIES.items():
+        if only is None or only in commands:
+            importlib.import_module(f"harbortui.cli.{family}").add(app)
+    return app
+
+
+def main(argv: Sequence[str]) -> int:
+    known = {command for commands in FAMILIES.values() for command in commands}
+    only = argv[0] if argv and argv[0] in known and "_HARBORTUI_COMPLETE" not in os.environ else None
+    try:
+        code = build(only)(args=list(argv), prog_name="harbortui", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        errors.hush()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        told = errors.explain(error)
+        if told is None:
+            raise
+        return errors.say(told, as_json="--json" in argv)
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,146 @@
+"""`harbortui events`: what the processes of a run said happened, in time order.
+
+Guarantees: `--json` prints each event as it was journaled, one object a line, with the `process` that told it; kinds
+that this version does not know are printed too. Following ends by itself when nothing of the run is left to write.
+"""
+
+import json
+import re
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from harbortui.cli.options import Json, RunArgument, complete_kind
+
+if TYPE_CHECKING:
+    from harbortui.cli.stream import Told
+    from harbortui.runs.layout import Run
+
+PAUSE = 0.1
+FIRST = 20
+COMMON = ("t", "m", "kind", "attempt", "demo", "version")
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def add(app: typer.Typer) -> None:
+    example = "harbortui events --kind step --kind alarm --since 10m --json"
+    app.command(epilog=f"Example: {example}", rich_help_panel="Look")(events)
+
+
+def events(
+    run: RunArgument = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--kind", "-k", metavar="KIND", help="Only this kind, or family of kinds (episode); many times.",
+                     autocompletion=complete_kind),
+    ] = None,
+    since: Annotated[
+        str, typer.Option("--since", metavar="WHEN", help="Not older than 30s, 10m, 2h, 1d, or a time in ISO format.")
+    ] = "",
+    lines: Annotated[
+        int | None,
+        typer.Option("--lines", "-n", min=0, metavar="N", help="Only the last N; with -f 20 where nothing is said."),
+    ] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """What the processes said happened, merged in time order."""
+    from harbortui.cli.stream import Stream, read
+    from harbortui.runs import layout
+
+    found = layout.find(run)
+    kinds, first = _kinds(kind or []), _moment(since)
+
+    def wanted(told: "Told") -> bool:
+        return told[1].t >= first and (not kinds or _kind(told[1]) in kinds)
+
+    if follow and lines is None and not since:
+        lines = FIRST
+    if not follow:
+        _say(_last(filter(wanted, read(found)), lines), as_json)
+        return
+    stream = Stream(found)
+    _say(_last(filter(wanted, stream.fresh()), lines), as_json)
+    for told in _coming(found, stream):
+        if wanted(told):
+            _say([told], as_json)
+
+
+def _last(told: "Iterable[Told]", lines: int | None) -> "Iterable[Told]":
+    return told if lines is None else deque(told, maxlen=lines)
+
+
+def _coming(run: "Run", stream: Any) -> "Iterator[Told]":
+    from harbortui.cli.logs import writing
+
+    while True:
+        sys.stdout.flush()
+        over = not writing(run)
+        fresh = stream.fresh()
+        yield from fresh
+        if over and not fresh:
+            return
+        time.sleep(PAUSE)
+
+
+def _kind(event: Any) -> str:
+    from harbortui.runs.events import Unknown, kind_of
+
+    return event.kind if isinstance(event, Unknown) else kind_of(event)
+
+
+def _kinds(asked: list[str]) -> set[str]:
+    from harbortui.cli.errors import Bad
+    from harbortui.config.errors import nearest
+    from harbortui.runs.events import KINDS
+
+    found: set[str] = set()
+    for name in asked:
+        matching = {kind for kind in KINDS if kind == name or kind.startswith(f"{name}.")}
+        if not matching:
+            near = nearest(name, KINDS)
+            hint = f"did you mean {near}?" if near else f"there are: {', '.join(KINDS)}"
+            raise Bad(f"--kind: no kind of event {name!r}; {hint}")
+        found |= matching
+    return found
+
+
+def _moment(since: str) -> float:
+    from datetime import UTC, datetime
+
+    from harbortui.cli.errors import Bad
+
+    if not since:
+        return 0.0
+    if ago := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", since):
+        return time.time() - float(ago[1]) * UNITS[ago[2]]
+    try:
+        when = datetime.fromisoformat(since)
+    except ValueError:
+        raise Bad(f"--since: found {since!r}, allowed: 30s, 10m, 2h, 1d, or a time (2026-01-31T12:00)") from None
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+
+
+def _say(told: "Iterable[Told]", as_json: bool) -> None:
+    import msgspec
+
+    from harbortui.cli import text
+    from harbortui.cli.lines import logfmt
+    from harbortui.runs.events import Unknown
+
+    for process, event in told:
+        body = event.body if isinstance(event, Unknown) else msgspec.to_builtins(event)
+        if as_json:
+            print(json.dumps({"process": process, **body, "writer": process}, ensure_ascii=False))
+            continue
+        rest = {key: value for key, value in body.items() if key not in COMMON and value not in ("", [], {})}
+        if rest.get("process") == process:
+            del rest["process"]
+        rest = {key: json.dumps(value) if isinstance(value, dict | list) else value for key, value in rest.items()}
+        at = text.clock(event.t)
+        at = text.paint(at[11:23], "dim") if text.on_terminal() else at
+        print(f"{at} {process:13} {text.paint(_kind(event), 'cyan')} {logfmt(rest)}".rstrip())
