@@ -194,7 +194,7 @@ class Orchestrator(Actor):
 
     async def stepping(self) -> None:
         began = time.monotonic()
-        while self.step < self.knobs.steps and not (
+        while not (self.knobs.steps and self.step >= self.knobs.steps) and not (
             self.knobs.seconds and time.monotonic() - began > self.knobs.seconds
         ):
             if self.asked_checkpoint:
@@ -254,7 +254,7 @@ class Orchestrator(Actor):
                 seconds=round(seconds, 3),
                 episodes=len(results),
                 left_out=left_out,
-                total=self.knobs.steps,
+                total=self.knobs.steps or None,
             )
         )
         zero = sum(len({r["reward"] for r in g.results}) == 1 for g in batch) / len(batch)

@@ -19,7 +19,7 @@ def plan(config: RunConfig, run: Run) -> Plan:
         rate=config.demo.rate,
         workers=config.demo.workers,
         episodes=config.demo.episodes,
-        steps=budget.steps or config.demo.steps,
+        steps=budget.steps or (0 if budget.hours else config.demo.steps),
         seconds=(budget.hours or 0) * 3600,
         step_seconds=config.demo.step_seconds,
         log_lines=config.demo.log_lines_per_second,
