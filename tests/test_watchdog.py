@@ -2,7 +2,7 @@
 
 from harbortui.supervisor.alarms import AlarmBook
 from harbortui.supervisor.plan import Watch
-from harbortui.supervisor.watchdog import Facts, Seen, duration, look
+from harbortui.supervisor.watchdog import Facts, Late, Seen, duration, look
 
 GIB = 1 << 30
 
@@ -47,6 +47,12 @@ def test_who_waits_for_whom_is_one_alarm_for_all_that_wait() -> None:
     assert texts(Facts("running", [alone]), Watch(phase_factor=5)) == [
         "orchestrator waits for rollouts-0 since 42 s (median 7.0 s)"
     ]
+
+
+def test_stragglers_are_one_alarm_that_names_the_worst() -> None:
+    late = [Late("ep-1", "verifier", 50.0), Late("ep-2", "agent", 400.0), Late("ep-3", "verifier", 300.0)]
+    facts = Facts("running", [], late=late, usual={"verifier": 10.0, "agent": 100.0})
+    assert texts(facts) == ["an episode is late, the worst ep-3: in verifier for 5 min (median 10 s)"]
 
 
 def test_a_filling_disk_is_told_ahead_of_time() -> None:

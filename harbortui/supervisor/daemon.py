@@ -16,6 +16,7 @@ import asyncio
 import os
 import resource
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -26,7 +27,7 @@ from harbortui.runs.events import ENDED
 from harbortui.runs.layout import LayoutError, Run, private, write_whole
 from harbortui.supervisor import ledger as ledgers
 from harbortui.supervisor import plan as plans
-from harbortui.supervisor import secrets
+from harbortui.supervisor import procfs, secrets
 from harbortui.supervisor.commands import Commands
 from harbortui.supervisor.control import ControlServer
 from harbortui.supervisor.lock import Refused, take_lock
@@ -48,11 +49,16 @@ def prepare(run: Run, mode: str) -> tuple[plans.Plan, secrets.Secrets, ledgers.L
                 f"{run.name} was launched on {ledger.host} before its last boot or on another machine; "
                 f"its processes are gone: `harbortui run --resume {run.name}`"
             )
+    elif ledger.owner and ledger.state not in ENDED and ledger.host != socket.gethostname():
+        raise Refused(f"{run.name} is {ledger.state} on {ledger.host}; stop it there")
     elif living:
         raise Refused(
             f"{run.name} still has living processes ({', '.join(living)}); "
             f"`harbortui supervise {run.name}` takes them over, `harbortui clean {run.name}` ends them"
         )
+    elif ledger.owner and (strays := procfs.marked(f"{ledger.owner}:")):
+        pids = ", ".join(str(stray.pid) for stray in strays)
+        raise Refused(f"processes of {run.name} are still alive ({pids}); `harbortui clean {run.name}` ends them")
     if mode == "start" and ledger.owner:
         raise Refused(f"{run.name} was launched before; `harbortui run --resume {run.name}` goes on with it")
     try:

@@ -19,16 +19,19 @@ from typing import TYPE_CHECKING
 from harbortui.runs.events import CheckpointChanged
 from harbortui.runs.index.place import place_of
 from harbortui.runs.queries import IndexUnusable, Queries
+from harbortui.runs.queries.run import ProcessRow
 from harbortui.runs.reading import lag
 from harbortui.supervisor.alarms import Alarm
 from harbortui.supervisor.sampler import Sampler, memory_percent
-from harbortui.supervisor.watchdog import Facts, Seen, look
+from harbortui.supervisor.watchdog import Facts, Late, Seen, look
 
 if TYPE_CHECKING:
     from harbortui.supervisor.supervisor import Supervisor
 
 TICK = 1.0
 FEW = 5
+SETTLED = 30.0
+OLDEST = 50
 JUMP = 5.0
 MEDIANS = 30.0
 LATELY = 1800.0
@@ -42,6 +45,7 @@ class Watching:
         self._grown: dict[str, tuple[int, float]] = {}
         self._offset = time.time() - time.monotonic()
         self._jump: tuple[float, float] | None = None
+        self._trusted = 0.0
         self._next_sample = 0.0
         self._next_medians = 0.0
         self._medians: dict[tuple[str, str], float] = {}
@@ -77,13 +81,15 @@ class Watching:
         offset = time.time() - now
         if abs(offset - self._offset) >= JUMP:
             self._jump = (offset - self._offset, now)
+            self._trusted = time.time()
         self._offset = offset
         if self._jump and now - self._jump[1] > 60:
             self._jump = None
 
     def look(self, now: float) -> list[Alarm]:
         supervisor = self.supervisor
-        told = {row.name: row for row in self._ask(lambda queries: queries.processes(), [])}
+        rows: list[ProcessRow] = []
+        told = {row.name: row for row in self._ask(lambda queries: queries.processes(), rows)}
         behind = self._ask(lambda queries: lag(supervisor.run, queries), None)
         if now >= self._next_medians:
             self._next_medians = now + MEDIANS
@@ -93,6 +99,7 @@ class Watching:
         for name, process in supervisor.processes.items():
             row = told.get(name)
             current = row if row and row.pid == process.pid and process.up and row.doing_since else None
+            settled = process.up and wall - process.since > SETTLED
             role = process.spec.role
             seen.append(
                 Seen(
@@ -100,15 +107,19 @@ class Watching:
                     role=role,
                     state=process.state,
                     reason=process.reason,
-                    failures=process.failures,
+                    failures=0 if settled else process.failures,
                     quiet=self._quiet(name, process.pid, now) if process.up else None,
                     doing=current.doing if current else "",
                     on=current.on if current else "",
-                    lasting=max(0.0, wall - (current.doing_since or wall)) if current and not self._jump else None,
+                    lasting=self._since(current.doing_since, wall) if current else None,
                     median=self._medians.get((role, current.doing)) if current else None,
                 )
             )
+        nobody: tuple[list[Late], dict[str, float]] = ([], {})
+        late, usual = self._ask(self._late, nobody)
         facts = Facts(
+            late=late,
+            usual=usual,
             state=supervisor.state,
             processes=seen,
             disk_free=self.sampler.disk_free(),
@@ -139,9 +150,21 @@ class Watching:
         lengths: dict[tuple[str, str], list[float]] = {}
         now = time.time()
         for span in queries.timeline(now - LATELY, now):
-            if span.end is not None and span.process in roles:
-                lengths.setdefault((roles[span.process], span.doing), []).append(span.end - span.start)
+            if span.ended is not None and span.process in roles:
+                lengths.setdefault((roles[span.process], span.doing), []).append(span.ended - span.began)
         return {key: statistics.median(found) for key, found in lengths.items() if len(found) >= FEW}
+
+    def _late(self, queries: Queries) -> tuple[list[Late], dict[str, float]]:
+        """How long the oldest live episodes have been in their phase, and how long that usually takes."""
+        live = queries.live_episodes(limit=OLDEST)
+        usual = {phase: found.seconds for phase, found in queries.phase_medians().items() if found.episodes >= FEW}
+        now = time.time()
+        ages = [(e, self._since(e.phase_since, now)) for e in live.rows if not e.held]
+        return [Late(e.id, e.phase, age) for e, age in ages if age is not None], usual
+
+    def _since(self, moment: float | None, now: float) -> float | None:
+        """How long ago that was; None when the clock has jumped in between."""
+        return None if moment is None or moment < self._trusted else max(0.0, now - moment)
 
     def _ask[T](self, question: Callable[[Queries], T], otherwise: T) -> T:
         try:

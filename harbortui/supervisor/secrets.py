@@ -15,11 +15,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from harbortui.config.secrets import is_secret_name
+from harbortui.config.secrets import SHORTEST, secret_values
 from harbortui.runs.layout import Run, private, write_whole
 from harbortui.supervisor.plan import Plan
 
-SHORTEST = 6
 _OURS = (
     "HARBORTUI_PROCESS",
     "HARBORTUI_ROLE",
@@ -40,8 +39,8 @@ class Secrets:
     token: str
 
     def values(self) -> list[str]:
-        found = {v for k, v in self.environment.items() if len(v) >= SHORTEST and is_secret_name(k)}
-        return sorted(found | {self.token}, key=len, reverse=True)
+        found = [self.token, *secret_values(self.environment)]
+        return [part for value in found for part in {value, *value.splitlines()} if len(part) >= SHORTEST]
 
 
 class _Kept(msgspec.Struct):

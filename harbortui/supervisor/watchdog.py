@@ -33,16 +33,28 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class Late:
+    """A live episode, and how long it has been in its phase."""
+
+    episode: str
+    phase: str
+    lasting: float
+
+
+@dataclass(frozen=True)
 class Facts:
+    """`late` are the oldest live episodes, `usual` the median length of each phase of an episode."""
+
     state: str
     processes: list[Seen]
+    late: list[Late] = field(default_factory=list)
+    usual: dict[str, float] = field(default_factory=dict)
     disk_free: int | None = None
     disk_slope: float | None = None
     memory_percent: float | None = None
     index_behind: int | None = None
     journal_pending: int = 0
     clock_jump: float = 0.0
-    notes: list[str] = field(default_factory=list)
 
 
 def look(facts: Facts, watch: Watch) -> list[Alarm]:
@@ -52,7 +64,7 @@ def look(facts: Facts, watch: Watch) -> list[Alarm]:
         if facts.state == "running":
             alarms += _silent(seen, watch)
     if facts.state == "running":
-        alarms += _slow(facts, watch)
+        alarms += [*_slow(facts, watch), *_stragglers(facts, watch)]
     return alarms
 
 
@@ -158,6 +170,23 @@ def _slow(facts: Facts, watch: Watch) -> list[Alarm]:
         )
         alarms.append(Alarm(f"waits:{role}:{on}", text, f"look at {on}: `harbortui logs --process {on}`", process=on))
     return alarms
+
+
+def _stragglers(facts: Facts, watch: Watch) -> list[Alarm]:
+    late = [
+        one
+        for one in facts.late
+        if one.phase in facts.usual
+        and one.lasting > max(watch.phase_factor * facts.usual[one.phase], watch.phase_floor)
+    ]
+    if not late:
+        return []
+    worst = max(late, key=lambda one: one.lasting)
+    text = (
+        f"{len(late)} episodes are" if len(late) > 1 else "an episode is"
+    ) + f" late, the worst {worst.episode}: in {worst.phase} for {duration(worst.lasting)}"
+    text += f" (median {duration(facts.usual[worst.phase])})"
+    return [Alarm("stragglers", text, f"look at it, or `harbortui episode cancel {worst.episode}`")]
 
 
 def duration(seconds: float) -> str:

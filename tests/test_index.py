@@ -1,0 +1,432 @@
+"""The index says the same whatever the order, the journals and the batches in which events came in."""
+
+import itertools
+import os
+import random
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runs_story import BEGIN, journal_of, make_run, story, write
+
+from harbortui.runs import events as ev
+from harbortui.runs.index import content, place, schema
+from harbortui.runs.index.ingest import Ingest
+from harbortui.runs.index.place import Lock, Place, place_of, remote_kind
+from harbortui.runs.index.writer import Index
+from harbortui.runs.layout import Run
+from harbortui.runs.reading import lag, open_queries, rebuild
+
+PROCESSES = ("orchestrator", "rollouts-0", "trainer")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return make_run(tmp_path / "run")
+
+
+@contextmanager
+def indexed(run: Run) -> Iterator[Index]:
+    with Lock(place_of(run)) as lock:
+        assert lock.take()
+        with Index(run, place_of(run)) as index:
+            index.open()
+            index.catch_up()
+            yield index
+
+
+def digest(run: Run) -> str:
+    connection = sqlite3.connect(place_of(run).index)
+    try:
+        return content.digest(connection)
+    finally:
+        connection.close()
+
+
+def defects(run: Run) -> list[tuple[str, str, int]]:
+    with open_queries(run) as queries:
+        return [(row.where, row.what, row.count) for row in queries.defects()]
+
+
+# --- order ---
+
+times = st.integers(0, 60).map(lambda n: BEGIN + n / 2)
+small = st.integers(0, 3)
+ids = st.sampled_from(["e1", "e2"])
+values = st.sampled_from([None, 0.0, -0.0, 0.25, 1.0])
+
+
+def of(kind: type[ev.Event], **fields: Any) -> st.SearchStrategy[ev.Event]:
+    return st.builds(kind, t=times, m=times, attempt=st.integers(1, 2), **fields)
+
+
+attempts = {"id": ids, "n": st.integers(1, 3)}
+anything = st.one_of(
+    of(
+        ev.EpisodeQueued,
+        **attempts,
+        task=st.sampled_from(["", "t1", "t2"]),
+        group=st.sampled_from(["", "g1"]),
+        step=st.none() | small,
+        eval=st.booleans(),
+    ),
+    of(ev.EpisodeStarted, **attempts, worker=st.sampled_from(["w1", "w2"]), task=st.sampled_from(["", "t3"])),
+    of(ev.EpisodePhase, **attempts, phase=st.sampled_from(["environment", "agent"])),
+    of(ev.EpisodeTurn, **attempts, turn=small, completion_tokens=small, context=values),
+    of(ev.EpisodeHeld, **attempts, held=st.booleans(), seconds=st.floats(0, 9)),
+    of(ev.EpisodeFinished, **attempts, cause=st.sampled_from(ev.CAUSES), reward=values, seconds=st.floats(0, 9)),
+    of(
+        ev.GroupChanged,
+        id=st.just("g1"),
+        state=st.sampled_from(["opened", "trained", "dropped"]),
+        step=st.none() | small,
+    ),
+    of(ev.StepDone, step=small, loss=values),
+    of(ev.MetricRow, values=st.just({"kl": 0.5}), step=st.none() | small),
+    of(ev.RunChanged, state=st.sampled_from(["running", "paused"]), resumed_from=st.none() | small),
+    of(ev.Resources, process=st.just("trainer"), cpu=st.floats(0, 9), gpu_use=st.none() | st.floats(0, 1), rss=small),
+    of(ev.Acknowledged, sequence=small),
+    of(ev.AlarmChanged, key=st.just("k"), state=st.sampled_from(["raised", "cleared"])),
+    of(ev.Activity, doing=st.sampled_from(["training", "idle"])),
+)
+told = st.lists(st.tuples(st.sampled_from(PROCESSES), anything), max_size=40)
+
+
+def ingested(batches: list[list[tuple[str, str, bytes]]]) -> list[tuple[str, tuple[object, ...]]]:
+    """What an index says after these batches of (journal, process, line)."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    schema.create(connection)
+    ingest = Ingest(connection)
+    for batch in batches:
+        with ingest:
+            for journal, process, line in batch:
+                ingest.lines(journal, process, [line], 0)
+    found = list(content.rows(connection))
+    connection.close()
+    return found
+
+
+@settings(max_examples=150)
+@given(told=told, seed=st.integers(0, 2**32))
+def test_order_journals_batches_and_repetition_do_not_matter(told: list[tuple[str, ev.Event]], seed: int) -> None:
+    dice = random.Random(seed)
+    lines = [(process, process, ev.encode(event)) for process, event in told]
+    shuffled = [(f"{process}-{dice.randint(1, 3)}", process, line) for _, process, line in lines]
+    shuffled += dice.sample(shuffled, len(shuffled) // 3)
+    dice.shuffle(shuffled)
+    cuts = sorted(dice.randint(0, len(shuffled)) for _ in range(4))
+    batches = [shuffled[a:b] for a, b in itertools.pairwise([0, *cuts, len(shuffled)])]
+    assert ingested(batches) == ingested([lines])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rollups_are_the_sums_of_the_rows(run: Run, seed: int) -> None:
+    write(run, story(seed, 40))
+    with indexed(run):
+        pass
+    connection = sqlite3.connect(place_of(run).index)
+    current = "FROM episode WHERE finished IS NOT NULL AND superseded IS NULL"
+    own = f"{current} AND cause IN ({', '.join(repr(cause) for cause in sorted(ev.POLICY_CAUSES))})"
+    for table, key in (("task_tally", "eval, task"), ("step_tally", "eval, attempt, step"), ("group_tally", "grp")):
+        counted = f"SELECT {key}, count(*), sum(turns) {current} AND step IS NOT NULL GROUP BY {key}"
+        where = "WHERE n > 0" if table != "task_tally" else None
+        if where:
+            summed = f"SELECT {key}, n, turns FROM {table} {where}"
+            if table == "step_tally":
+                assert set(connection.execute(summed)) == set(connection.execute(counted))
+    (n, honest, reward), (rows,), (mine, total) = (
+        connection.execute(query).fetchone()
+        for query in (
+            "SELECT sum(n), sum(own), sum(reward) FROM bucket",
+            f"SELECT count(*) {current}",
+            f"SELECT count(*), coalesce(sum(reward), 0) {own}",
+        )
+    )
+    assert (n, honest, reward) == (rows, mine, round(total * 1_000_000))
+    assert (
+        connection.execute("SELECT sum(told), sum(completion) FROM pace").fetchone()
+        == connection.execute("SELECT count(*), sum(completion) FROM turn").fetchone()
+    )
+    connection.close()
+
+
+# --- rebuilding ---
+
+
+def test_an_index_built_in_pieces_equals_one_built_anew(run: Run) -> None:
+    told = story(3, 60)
+    with indexed(run) as index:
+        for i in range(0, len(told), 37):
+            write(run, told[i : i + 37])
+            index.poll()
+    pieces = digest(run)
+    rebuild(run)
+    assert digest(run) == pieces
+    assert ("index", "built anew", 1) in defects(run)
+
+
+def test_a_batch_may_end_anywhere_in_a_journal(run: Run) -> None:
+    write(run, story(4, 30))
+    with Lock(place_of(run)) as lock, Index(run, place_of(run)) as index:
+        assert lock.take()
+        index.open()
+        polls = 0
+        while index.poll(limit=2000):
+            polls += 1
+    assert polls > 10
+    pieces = digest(run)
+    rebuild(run)
+    assert digest(run) == pieces
+
+
+@pytest.mark.parametrize("version", [0, schema.VERSION + 1])
+def test_an_index_of_another_version_is_built_anew(run: Run, version: int) -> None:
+    write(run, story(1))
+    with indexed(run):
+        pass
+    before = digest(run)
+    connection = sqlite3.connect(place_of(run).index)
+    connection.execute(f"PRAGMA user_version = {version}")
+    connection.execute("DELETE FROM episode")
+    connection.commit()
+    connection.close()
+    with indexed(run):
+        pass
+    assert digest(run) == before
+    with open_queries(run) as queries:
+        assert f"of version {version}" in next(row.detail for row in queries.defects() if row.where == "index")
+
+
+def test_a_damaged_index_is_built_anew(run: Run) -> None:
+    write(run, story(1))
+    with indexed(run):
+        pass
+    before = digest(run)
+    generation = place_of(run).generation()
+    assert generation is not None
+    generation.write_bytes(generation.read_bytes()[:5000] + b"rubbish" * 999)
+    with indexed(run):
+        pass
+    assert digest(run) == before
+
+
+def test_an_index_that_lost_a_table_while_at_work_is_built_anew(run: Run) -> None:
+    write(run, story(1))
+    with indexed(run) as index:
+        connection = sqlite3.connect(place_of(run).index)
+        connection.execute("DROP TABLE turn")
+        connection.commit()
+        connection.close()
+        write(run, story(1), pid=200)
+        while index.poll():
+            pass
+    assert ("index", "built anew", 1) in defects(run)
+    with open_queries(run) as queries:
+        assert lag(run, queries) == 0
+
+
+def test_an_index_that_was_deleted_while_at_work_is_made_again(run: Run) -> None:
+    write(run, story(1))
+    with indexed(run) as index:
+        for path in run.path.glob("index*sqlite*"):
+            path.unlink()
+        while index.poll():
+            pass
+        with open_queries(run) as queries:
+            assert queries.totals().n > 0
+
+
+def test_a_reader_moves_on_to_the_index_that_replaced_its_own(run: Run) -> None:
+    write(run, story(1))
+    with open_queries(run) as queries:
+        totals = queries.totals()
+        write(run, story(2), pid=200)
+        rebuild(run)
+        assert queries.totals() != totals
+        generations = [path.name for path in run.path.glob("index-*.sqlite")]
+        assert generations == [os.readlink(run.index)]
+
+
+# --- misfortunes of journals ---
+
+
+def test_every_misfortune_of_a_line_is_counted_with_its_journal(run: Run) -> None:
+    note = b'{"kind":"note","t":5,"text":"%s"}\n'
+    path = journal_of(run, "p")
+    path.write_bytes(
+        note % b"a"
+        + b"\0\0" + note % b"b"
+        + note % b"\xff"
+        + b'{"kind":"no\n' * 3
+        + b'{"kind":"dream","t":6}\n' * 2
+        + note % (b"x" * (50 << 20))
+        + b'{"kind":"episode.turn","id":"e","turn":99999999999999999999}\n'
+        + note % b"c"
+        + b'{"kind":"note"'
+    )  # fmt: skip
+    with open_queries(run) as queries:
+        assert [note.text for note in queries.notes()] == ["c", "b", "a"]
+        name = path.name
+        assert [(row.where, row.what, row.count) for row in queries.defects()] == [
+            (name, "line too long", 1),
+            (name, "no event", 1),
+            (name, "not UTF-8", 1),
+            (name, "torn line", 3),
+            (name, "zero bytes", 1),
+            (name, "unfinished last line", 1),
+            ("", "unknown kind of event", 2),
+        ]
+        assert lag(run, queries) == len(b'{"kind":"note"')
+
+
+def test_a_journal_that_vanishes_and_comes_back_goes_on(run: Run) -> None:
+    told = [each for each in story(5) if each[0] == "rollouts-0"]
+    write(run, told[:20])
+    path = journal_of(run, "rollouts-0")
+    with indexed(run) as index:
+        held = path.read_bytes()
+        path.unlink()
+        index.poll()
+        with open_queries(run) as queries:
+            assert ("rollouts-0-100-1.jsonl", "missing") in [(row.where, row.what) for row in queries.defects()]
+            before = queries.last_moment()
+        path.write_bytes(held)
+        write(run, told[20:])
+        index.poll()
+        with open_queries(run) as queries:
+            assert queries.last_moment() > before
+            assert queries.defects() == []
+    pieces = digest(run)
+    rebuild(run)
+    assert digest(run) == pieces
+
+
+@pytest.mark.parametrize("how", ["shrunk", "replaced", "removed"])
+def test_a_journal_that_is_not_what_was_read_makes_the_index_be_built_anew(run: Run, how: str) -> None:
+    write(run, story(6))
+    path = journal_of(run, "rollouts-0")
+    with indexed(run) as index:
+        if how == "shrunk":
+            path.write_bytes(path.read_bytes()[:300])
+        elif how == "replaced":
+            path.write_bytes(path.read_bytes().replace(b'"e1"', b'"x1"') + b'{"kind":"note","text":"more"}\n')
+        if how != "removed":
+            while index.poll():
+                pass
+    if how == "removed":
+        path.unlink()
+        with indexed(run):
+            pass
+    pieces = digest(run)
+    assert ("index", "built anew", 1) in defects(run)
+    rebuild(run)
+    assert digest(run) == pieces
+
+
+def test_a_full_disk_loses_nothing_of_the_index(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(run, story(7))
+    with indexed(run) as index:
+        write(run, story(8), pid=200)
+        connection = index._connection
+        assert connection is not None
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            while index.poll():
+                pass
+        connection.execute("PRAGMA max_page_count = 1000000")
+        while index.poll():
+            pass
+    pieces = digest(run)
+    rebuild(run)
+    assert digest(run) == pieces
+
+
+# --- places ---
+
+
+def test_the_index_of_a_run_on_a_network_file_system_lies_in_the_cache(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "remote_kind", lambda path: "nfs4")
+    write(run, story(1))
+    found = place_of(run)
+    assert found.folder.is_relative_to(tmp_path / "cache" / "harbortui" / "index")
+    assert "network file system (nfs4)" in found.why
+    with open_queries(run) as queries:
+        assert queries.totals().n > 0
+    assert not run.index.exists()
+    assert found.index.exists()
+
+
+def test_mounts_tell_the_kind_of_a_file_system(tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(
+        "1 0 8:1 / / rw - ext4 /dev/sda rw\n"
+        "2 1 0:40 / /net rw shared:5 - nfs4 server:/x rw\n"
+        "3 2 8:2 / /net/local rw - xfs /dev/sdb rw\n"
+        "4 1 0:41 / /mnt/with\\040space rw - fuse.sshfs host: rw\n"
+    )
+    kinds = {
+        p: remote_kind(Path(p), table) for p in ("/home", "/net/a", "/network", "/net/local/a", "/mnt/with space/x")
+    }
+    assert list(kinds.values()) == ["", "nfs4", "", "", "fuse.sshfs"]
+    assert remote_kind(tmp_path, tmp_path / "none") == ""
+
+
+def test_the_index_of_a_run_that_cannot_be_written_lies_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = Path(tempfile.mkdtemp(prefix="htui-ro-"))
+    try:
+        base.chmod(0o755)
+        run = make_run(base / "run")
+        write(run, story(1))
+        (base / "cache").mkdir()
+        (base / "cache").chmod(0o777)
+        monkeypatch.setenv("HARBORTUI_CACHE", str(base / "cache"))
+        run.path.chmod(0o555)
+        with somebody_else():
+            assert place_of(run).folder.is_relative_to(base / "cache")
+            with open_queries(run) as queries:
+                assert queries.totals().n > 0
+        assert sorted(path.name for path in run.path.iterdir()) == ["journal"]
+    finally:
+        shutil.rmtree(base)
+
+
+@contextmanager
+def somebody_else() -> Iterator[None]:
+    """Root may write everywhere, so be nobody for a while."""
+    if os.getuid() != 0:
+        yield
+        return
+    os.setresuid(65534, 65534, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+
+
+def test_where_nothing_can_be_written_the_reason_names_the_variable(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "remote_kind", lambda path: "nfs")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HARBORTUI_CACHE", str(tmp_path / "file"))
+    with pytest.raises(place.NoPlace, match="HARBORTUI_CACHE"):
+        place_of(run)
+
+
+def test_only_one_holds_the_lock(run: Run) -> None:
+    found = Place(run.path)
+    with Lock(found) as one, Lock(found) as two:
+        assert one.take()
+        assert not two.take()
+        one.free()
+        assert two.take()
