@@ -10,10 +10,12 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-
-import typer
+from typing import TYPE_CHECKING
 
 from harbortui.cli import errors
+
+if TYPE_CHECKING:
+    import typer
 
 FAMILIES = {
     "run": ("run", "train", "demo", "attach", "supervise"),
@@ -30,8 +32,10 @@ FAMILIES = {
 }  # fmt: skip
 
 
-def build(only: str | None = None) -> typer.Typer:
+def build(only: str | None = None) -> "typer.Typer":
     """The whole program, or as much of it as the command `only` needs."""
+    import typer
+
     app = typer.Typer(
         name="harbortui",
         help="Mission control for reinforcement learning of LLM agents on Harbor tasks.",
@@ -61,10 +65,8 @@ def build(only: str | None = None) -> typer.Typer:
 
 
 def main(argv: Sequence[str]) -> int:
-    known = {command for commands in FAMILIES.values() for command in commands}
-    only = argv[0] if argv and argv[0] in known and "_HARBORTUI_COMPLETE" not in os.environ else None
     try:
-        code = build(only)(args=list(argv), prog_name="harbortui", standalone_mode=False)
+        code = _run(list(argv))
         sys.stdout.flush()
     except BrokenPipeError:
         errors.hush()
@@ -76,4 +78,17 @@ def main(argv: Sequence[str]) -> int:
         if told is None:
             raise
         return errors.say(told, as_json="--json" in argv)
+    return code
+
+
+def _run(argv: list[str]) -> int:
+    completing = "_HARBORTUI_COMPLETE" in os.environ
+    if argv and argv[0] in ("status", "ps") and not completing:
+        from harbortui.cli.status import quick
+
+        if quick(argv):
+            return 0
+    known = {command for commands in FAMILIES.values() for command in commands}
+    only = argv[0] if argv and argv[0] in known and not completing else None
+    code = build(only)(args=argv, prog_name="harbortui", standalone_mode=False)
     return code if isinstance(code, int) else 0

@@ -30,6 +30,15 @@ def follow(run: "Run", signals: Signals, *, steers: bool, as_json: bool = False,
         return _Following(run, signals, face, steers).to_end()
 
 
+def tell(run: "Run", as_json: bool) -> int:
+    """Lines until the end, whatever this process hears: it is the voice of a supervisor in the foreground."""
+    from harbortui.cli.lines import Lines
+
+    with Signals() as signals:
+        signals.mute()
+        return _Following(run, signals, Lines(run.name, as_json), steers=False).to_end()
+
+
 def _face(run: "Run", steers: bool, as_json: bool) -> "Lines | Live":
     if sys.stdout.isatty() and not as_json:
         from harbortui.cli.live import Live

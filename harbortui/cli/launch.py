@@ -9,14 +9,16 @@ On failure: the sentence of whoever refused (`ConfigError`, `PlanError`, `Secret
 """
 
 import json
+import os
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from harbortui.backends.plans import plan_for
+from harbortui.backends.plans import NotThere, plan_for
 from harbortui.cli.errors import Bad
 from harbortui.config.load import Loaded, load
 from harbortui.config.sections import NAME
@@ -44,7 +46,8 @@ def prepare(
 ) -> Prepared:  # fmt: skip
     if name is not None:
         if not NAME.fullmatch(name):
-            raise Bad(f"--name: found {name!r}, allowed: 1 to 64 letters, digits, '.', '_', '-', first no sign")
+            allowed = "1 to 64 letters, digits, '.', '_' and '-', first a letter or digit, last not '.'"
+            raise Bad(f"--name: found {name!r}, allowed: {allowed}")
         overrides = [*overrides, f"run.name={json.dumps(name)}"]
     loaded = load(config, overrides)
     folder = folder or layout.runs_folder(config)
@@ -52,8 +55,11 @@ def prepare(
 
 
 def _prepared(loaded: Loaded, run: Run, named: bool) -> Prepared:
-    found = plan_for(loaded.config, run)
-    plan.check(found, ports=True)
+    try:
+        found = plan_for(loaded.config, run)
+        plan.check(found, ports=True)
+    except (NotThere, plan.PlanError) as error:
+        raise Bad("\n".join(f"{loaded.path}: {line}" for line in str(error).splitlines())) from None
     if loaded.missing:
         raise secrets.SecretsMissing(secrets.lacking(loaded.missing))
     return Prepared(loaded, run, found, named)
@@ -114,13 +120,25 @@ def resume(run: Run) -> Run:
     return run
 
 
-def foreground(run: Run, mode: str) -> NoReturn:
-    """Become the supervisor: this process is it from here on."""
-    import os
-
+def foreground(run: Run, mode: str, as_json: bool) -> NoReturn:
+    """Become the supervisor: this process is it from here on. A child tells the progress on standard output."""
     sys.stdout.flush()
+    supervisor = os.getpid()
+    if os.fork() == 0:
+        os._exit(_tell(run, supervisor, as_json))
     command = [*client.daemon_command(run, mode), "--foreground"]
     os.execv(command[0], command)
+
+
+def _tell(run: Run, supervisor: int, as_json: bool) -> int:
+    from harbortui.cli.follow import tell
+
+    os.setsid()
+    while not supervised(run):
+        if os.getppid() != supervisor:
+            return 1
+        time.sleep(0.05)
+    return tell(run, as_json)
 
 
 def remove(run: Run) -> None:

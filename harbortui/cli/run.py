@@ -83,7 +83,7 @@ def _go(
     assert resume is not None
     found = layout.find(resume)
     if foreground:
-        launch.foreground(found, "resume")
+        launch.foreground(found, "resume", as_json)
     return _see_through(lambda: launch.resume(found), detach, as_json, steers)
 
 
@@ -91,7 +91,7 @@ def _begin(prepared: "Prepared", detach: bool, foreground: bool, as_json: bool, 
     from harbortui.cli import launch
 
     if foreground:
-        launch.foreground(launch.make(prepared), "start")
+        launch.foreground(launch.make(prepared), "start", as_json)
     _see_through(lambda: launch.start(prepared), detach, as_json, steers)
 
 
@@ -223,7 +223,7 @@ def supervise(run: RunArgument = None, foreground: Foreground = False, as_json: 
     if why := client.uncontrollable(found):
         raise client.NotControllable(why)
     if foreground:
-        launch.foreground(found, "adopt")
+        launch.foreground(found, "adopt", as_json)
     record = client.launch(found, "adopt")
     if as_json:
         return text.say_json({"run": found.name, "pid": record["pid"], "attempt": record["attempt"]})

@@ -54,6 +54,11 @@ class Signals:
         except OSError:
             pass
 
+    def mute(self) -> None:
+        """Hear nothing any more."""
+        for number in WATCHED:
+            signal.signal(number, signal.SIG_IGN)
+
     def wait(self, seconds: float) -> None:
         """Until a signal, a key or the end of the time."""
         watched = [self._read, sys.stdin.fileno()] if self._keys else [self._read]

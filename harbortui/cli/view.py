@@ -28,6 +28,7 @@ from harbortui.supervisor.lock import holder, supervised
 from harbortui.supervisor.logtail import clean
 
 SHOWN_STEPS = 40
+DONE = ("exited", "failed")
 
 
 @dataclass
@@ -235,7 +236,7 @@ def _unsupervised(view: View) -> None:
         return
     living = ledger.living()
     for row in view.processes:
-        if row["state"] in ALIVE and row["name"] not in living:
+        if row["name"] not in living and (row["state"] in ALIVE or (not living and row["state"] not in DONE)):
             row["state"] = "lost"
     if not living:
         view.state = "lost"

@@ -1,0 +1,271 @@
+"""The command line without a run: help, versions, bad input, plans that are only shown, text that is printed."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harbortui.cli import app, launch, text
+from harbortui.cli.lines import logfmt
+from harbortui.runs.layout import all_runs, runs_folder
+from harbortui.supervisor import client
+from harbortui.supervisor.verbs import VERBS
+
+ROOT = Path(__file__).parent.parent
+DEMO = str(ROOT / "configs" / "demo.toml")
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """A command in this process: exit code, standard output, standard error."""
+
+    def command(*argv: str) -> tuple[int, str, str]:
+        code = app.main(argv)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return command
+
+
+def program(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *argv], cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60
+    )
+
+
+# --- help and imports
+
+
+def test_the_version_is_answered_at_once() -> None:
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        done = program("-m", "harbortui", "--version")
+        took.append(time.perf_counter() - began)
+        assert re.fullmatch(r"harbortui \d+\.\d+\.\d+\n", done.stdout)
+    assert min(took) < 0.25
+
+
+def loaded(*argv: str) -> set[str]:
+    done = program("-X", "importtime", "-m", "harbortui", *argv)
+    return {line.rsplit("|", 1)[1].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line}
+
+
+def test_the_version_loads_nothing_and_status_nothing_heavy() -> None:
+    assert not loaded("--version") & {"typer", "click", "msgspec", "sqlite3", "rich", "pydantic"}
+    status = loaded("status", "--json")
+    assert "sqlite3" in status
+    assert not status & {"pydantic", "rich", "asyncio", "typer", "tomlkit"}
+
+
+def test_help_names_every_command_in_a_group_and_every_command_has_an_example(run: Run) -> None:
+    code, shown, _ = run("--help")
+    assert code == 0
+    for commands in app.FAMILIES.values():
+        for command in commands:
+            assert re.search(rf"^│ {command} ", shown, re.MULTILINE), command
+            code, its, _ = run(command, "--help")
+            assert code == 0
+            assert re.search(rf"Example: harbortui {command}", its), command
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "ping"])
+def test_every_verb_of_the_table_is_a_command_with_its_arguments(run: Run, verb: str) -> None:
+    code, shown, _ = run(verb, "--help")
+    assert code == 0
+    wanted = VERBS[verb]
+    for argument in wanted.arguments:
+        assert argument.name.upper() in shown
+    for option in wanted.options:
+        assert f"--{option.name}" in shown
+    assert ("--run" in shown) == bool(wanted.arguments)
+    assert ("--wait" in shown) == wanted.waits
+    assert ("--yes" in shown) == bool(wanted.loses)
+    assert "--json" in shown
+
+
+def test_without_a_command_the_help_is_shown(run: Run) -> None:
+    assert "Usage: harbortui" in run()[1]
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["stpo"], "no such command 'stpo'; did you mean 'stop'; `harbortui --help` tells more"),
+        (["status", "--jsn"], "status: no such option: --jsn (Possible options: --json); `harbortui status --help`"),
+        (["status", "nope"], "no run named 'nope' in ... (there are none; set HARBORTUI_RUNS or give a path)"),
+        (["status"], "no runs in ...; start one with `harbortui run CONFIG` or set HARBORTUI_RUNS"),
+        (["pause", "--level", "all"], "pause: invalid value for '--level': 'all' is not one of 'dispatch', 'generate'"),
+        (["restart"], "restart: missing argument 'PROCESS'; `harbortui restart --help` tells more"),
+        (["run"], "give a CONFIG, or --resume RUN"),
+        (["run", DEMO, "--resume", "x"], "give a CONFIG or --resume RUN, not both"),
+        (["run", "--resume", "x", "--set", "a=1"], "--resume goes on with a run as it is; --set, --name and --dry-run"),
+        (["run", DEMO, "--detach", "--foreground"], "--detach and --foreground exclude each other"),
+        (["run", "nope.toml"], "nope.toml: no such file"),
+        (["train", DEMO, "--set", "run.sed=1"], "--set: run.sed: unknown key; did you mean seed?"),
+        (["train", DEMO, "--set", "demo.workers=0"], "--set: demo.workers: found 0 (whole number), allowed: a whole number"),
+        (["train", DEMO, "--set", "backend.name=tinker"], "demo.toml: backend.name: 'tinker' is not there in this"),
+        (["run", DEMO, "--name", "a/b"], "--name: found 'a/b', allowed: 1 to 64 letters, digits"),
+        (["demo", "--seconds", "0"], "demo: invalid value for '--seconds': Input should be greater than or equal to"),
+        (["config", "check", "nope.toml"], "nope.toml: no such file"),
+        (["clean", "x", "--all"], "clean: give a RUN or --all, not both"),
+        (["metrics", "--csv", "--json"], "metrics: --csv and --json exclude each other"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence_and_exit_code_2(run: Run, argv: list[str], sentence: str) -> None:
+    code, out, err = run(*argv)
+    assert code == 2
+    assert re.search(re.escape(sentence).replace(r"\.\.\.", ".*"), err), err
+    assert err.startswith("harbortui: ")
+    assert err.count("\n") == 1
+    assert out == "" or json.loads(out)["exit"] == 2
+    assert not runs_folder().exists()
+
+
+def test_bad_input_with_json_is_an_object_too(run: Run, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text('[backend]\nname = "demo"\n[demo]\nrate = -1.0\nworker = 2\n')
+    code, out, err = run("config", "check", str(bad), "--json")
+    assert code == 2
+    said = json.loads(out)
+    assert said["exit"] == 2
+    assert [(p["line"], p["key"]) for p in said["problems"]] == [(4, "demo.rate"), (5, "demo.worker")]
+    assert said["problems"][1]["did_you_mean"] == "workers"
+    assert len(err.splitlines()) == 2
+
+
+def test_a_variable_that_nobody_set_is_named_before_anything_starts(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "hook.toml"
+    config.write_text('[backend]\nname = "demo"\n[run.notify]\nwebhook = "${HOOK_OF_MINE}"\n')
+    assert run("config", "check", str(config))[:2] == (
+        0,
+        f"{config} is good: run hook, backend demo\n"
+        "not set yet, and needed to start: HOOK_OF_MINE; put them into .env or the environment\n",
+    )
+    code, _, err = run("run", str(config))
+    assert (code, err) == (
+        2, "harbortui: missing from the environment and .env: HOOK_OF_MINE; set them and try again\n"
+    )  # fmt: skip
+    assert not runs_folder().exists()
+
+
+# --- configs and plans
+
+
+def test_a_config_is_shown_whole_and_its_schema_is_json(run: Run) -> None:
+    code, shown, _ = run("config", "show", DEMO, "--set", "demo.rate=7.5")
+    assert code == 0
+    assert "rate = 7.5" in shown
+    code, shown, _ = run("config", "show", DEMO, "--json")
+    assert json.loads(shown)["demo"]["rate"] == 50.0
+    assert json.loads(run("config", "schema")[1])["title"] == "HarborTUI run config"
+
+
+def test_a_dry_run_shows_the_plan_says_demo_and_makes_nothing(run: Run) -> None:
+    code, shown, _ = run("run", DEMO, "--dry-run")
+    assert code == 0
+    assert "DEMO" in shown
+    assert "nothing was started" in shown
+    assert re.search(r"^rollouts-1 +rollouts +server, orchestrator", shown, re.MULTILINE)
+    code, shown, _ = run("demo", "--dry-run", "--workers", "3", "--json")
+    said = json.loads(shown)
+    assert (said["demo"], said["started"]) == (True, False)
+    assert [p["name"] for p in said["plan"]["processes"]][-1] == "rollouts-2"
+    assert not runs_folder().exists()
+
+
+def test_a_refused_launch_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    def refuse(*_: object) -> None:
+        raise client.LaunchFailed("no room on this machine")
+
+    monkeypatch.setattr(launch.client, "launch", refuse)
+    code, _, err = run("run", DEMO, "--detach")
+    assert (code, err) == (1, "harbortui: demo was not started: no room on this machine\n")
+    assert list(runs_folder().iterdir()) == []
+    assert list((Path(os.environ["HARBORTUI_RUNTIME"]) / "harbortui").iterdir()) == []
+
+
+def test_the_name_of_a_config_is_counted_up_and_one_given_by_hand_is_refused(run: Run) -> None:
+    made = [launch.make(launch.prepare(Path(DEMO))).name for _ in range(3)]
+    assert made == ["demo", "demo-2", "demo-3"]
+    assert launch.make(launch.prepare(Path(DEMO), name="mine")).name == "mine"
+    code, _, err = run("run", DEMO, "--name", "mine")
+    assert code == 2
+    assert "mine exists; choose another name, or go on with that run: `harbortui run --resume mine`" in err
+    both = [launch.prepare(Path(DEMO)) for _ in range(2)]
+    assert [launch.make(one).name for one in both] == ["demo-4", "demo-5"]
+    assert {run.name for run in all_runs()} == {*made, "mine", "demo-4", "demo-5"}
+
+
+def test_a_run_that_was_never_launched_is_lost_and_cannot_be_controlled(run: Run) -> None:
+    launch.make(launch.prepare(Path(DEMO)))
+    said = json.loads(run("status", "--json")[1])
+    assert (said["state"], said["supervisor"], said["demo"]) == ("lost", None, True)
+    assert run("ps")[1].splitlines()[1].split()[:3] == ["demo", "lost", "DEMO"]
+    code, _, err = run("pause", "demo")
+    assert (code, err) == (1, "harbortui: demo was never launched\n")
+
+
+# --- machine and completion
+
+
+def test_the_doctor_says_ok_warn_or_fail_with_a_remedy(run: Run) -> None:
+    code, shown, _ = run("doctor", "--json")
+    said = json.loads(shown)
+    assert code == 0 if said["ok"] else code == 1
+    checks = {check["name"]: check for check in said["checks"]}
+    assert {"python", "uv", "tmux", "bwrap", "docker", "runs", "runtime", "open files", "leftovers"} <= set(checks)
+    for check in said["checks"]:
+        assert check["state"] in ("ok", "warn", "fail")
+        assert check["remedy"] or check["state"] == "ok", check
+    assert not runs_folder().exists()
+
+
+def complete(words: str) -> list[str]:
+    count = len(words.split()) - (not words.endswith(" "))
+    done = program("-m", "harbortui", _HARBORTUI_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(count))
+    return done.stdout.split()
+
+
+def test_the_shell_completes_runs_processes_and_live_keys() -> None:
+    launch.make(launch.prepare(Path(DEMO)))
+    assert complete("harbortui status ") == ["demo"]
+    assert complete("harbortui logs demo --process roll") == ["rollouts-0", "rollouts-1"]
+    assert "agent.temperature" in complete("harbortui set --run demo ")
+
+
+# --- text
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.text() | st.floats() | st.booleans()))
+def test_a_progress_line_is_one_line_without_control_characters(pairs: dict[str, object]) -> None:
+    line = logfmt(pairs)
+    assert len(line.splitlines()) <= 1
+    assert "\x1b" not in line
+    assert line.isprintable() or not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in line)
+
+
+def test_columns_count_what_a_terminal_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert text.cells("日本é") == 6 - 1
+    assert text.cut("日本語日本語", 5) == "日本…"
+    lines = text.table(["run", "state", "what"], [["日本", "running", "x" * 50], ["a", "failed", "y"]])
+    assert [line.index(word) for line, word in zip(lines, ("state", "running", "failed"), strict=True)] == [6, 4, 6]
+    monkeypatch.setattr(text, "width", lambda: 30)
+    assert max(map(text.cells, text.table(["run", "what"], [["a", "x" * 50]]))) == 30
+
+
+def test_ages_are_short() -> None:
+    assert [text.age(s) for s in (0, 59, 61, 700, 3600, 90000)] == ["0s", "59s", "1m01s", "11m", "1h00m", "1d1h"]
