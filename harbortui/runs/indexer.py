@@ -54,7 +54,7 @@ def work(run: Run, place: Place, bell: Bell, once: bool = False, parent: int = 0
             bell.sleep(IDLE_SECONDS)
             if bell.rung or _orphaned(parent) or not run.path.is_dir():
                 return
-        with Index(run, place) as index:
+        with Index(run, place, thorough=True) as index:
             pace = _steps(run, index, once, bell)
             with contextlib.suppress(_Rung):
                 while not (bell.rung or _orphaned(parent)):

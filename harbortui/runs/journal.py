@@ -107,13 +107,13 @@ class Journal:
     def flush(self) -> bool:
         """Write what is held and put the file on the disk; True when nothing is left to do."""
         with self._lock:
-            return self._drain() and self._sync()
+            return self._fit(look=True) and self._drain() and self._sync()
 
     def close(self) -> int:
         """Flush and let go of the file; the number of lines that could not be written and are lost with it."""
         with self._lock:
             if not self._closed:
-                if self._drain():
+                if self._fit(look=True) and self._drain():
                     self._sync()
                 self._detach()
                 self._closed = True
@@ -152,7 +152,7 @@ class Journal:
             os.close(self._fd)
             self._fd = -1
 
-    def _fit(self) -> bool:
+    def _fit(self, look: bool = False) -> bool:
         """Is the open file still the one that a reader finds? Deletion is looked for always, renaming at times."""
         if self._closed:
             self._trouble = "the journal is closed"
@@ -164,7 +164,7 @@ class Journal:
             here = os.fstat(self._fd)
             now = time.monotonic()
             self._appends += 1
-            if here.st_nlink and self._appends % LOOK_EVERY and now - self._looked < LOOK_SECONDS:
+            if here.st_nlink and not look and self._appends % LOOK_EVERY and now - self._looked < LOOK_SECONDS:
                 return True
             self._looked = now
             with contextlib.suppress(FileNotFoundError):

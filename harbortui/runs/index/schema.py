@@ -17,8 +17,9 @@ BOOKKEEPING = ("meta", "journal")
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE journal (
-    name TEXT PRIMARY KEY, process TEXT NOT NULL, offset INTEGER NOT NULL, mark_length INTEGER NOT NULL,
-    mark_crc INTEGER NOT NULL, pending INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL, last REAL NOT NULL
+    name TEXT PRIMARY KEY, process TEXT NOT NULL, offset INTEGER NOT NULL, crc INTEGER NOT NULL,
+    inode INTEGER NOT NULL, changed INTEGER NOT NULL, pending INTEGER NOT NULL, state TEXT NOT NULL,
+    reason TEXT NOT NULL, last REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE bad_line (
     journal TEXT, what TEXT, count INTEGER NOT NULL, first INTEGER NOT NULL, PRIMARY KEY (journal, what)

@@ -48,10 +48,10 @@ class _Source:
 
     __slots__ = ("cursor", "done", "last", "name", "pending", "process", "reason", "seen", "state")
 
-    def __init__(self, folder: Path, name: str, offset: int = 0, mark: Mark | None = None, last: float = 0.0) -> None:
+    def __init__(self, folder: Path, name: str, mark: Mark | None = None, last: float = 0.0) -> None:
         self.name = name
         self.process = process_of_journal(name)
-        self.cursor = Cursor(folder / name, offset, mark)
+        self.cursor = Cursor(folder / name, mark)
         self.last = last
         self.seen = UNSEEN
         self.state: State = ""
@@ -60,8 +60,7 @@ class _Source:
         self.done = False
 
     def record(self) -> tuple[str | int | float, ...]:
-        mark = self.cursor.mark or Mark()
-        return (self.name, self.process, self.cursor.offset, *mark, self.pending, self.state, self.reason, self.last)
+        return (self.name, self.process, *self.cursor.mark, self.pending, self.state, self.reason, self.last)
 
 
 class _Stale(Exception):
@@ -69,9 +68,12 @@ class _Stale(Exception):
 
 
 class Index:
-    def __init__(self, run: Run, place: Place) -> None:
+    """`thorough`: at the start compare every journal's checksum, also of those that seem untouched."""
+
+    def __init__(self, run: Run, place: Place, thorough: bool = False) -> None:
         self._run = run
         self._place = place
+        self._thorough = thorough
         self._path = place.index
         self._sources: dict[str, _Source] = {}
         self._connection: sqlite3.Connection | None = None
@@ -181,9 +183,9 @@ class Index:
 
     def _recorded(self, connection: sqlite3.Connection) -> dict[str, _Source]:
         return {
-            name: _Source(self._run.journals, name, offset, Mark(length, crc), last)
-            for name, offset, length, crc, last in connection.execute(
-                "SELECT name, offset, mark_length, mark_crc, last FROM journal"
+            name: _Source(self._run.journals, name, Mark(offset, crc, inode, 0 if self._thorough else changed), last)
+            for name, offset, crc, inode, changed, last in connection.execute(
+                "SELECT name, offset, crc, inode, changed, last FROM journal"
             )
         }
 
@@ -246,7 +248,7 @@ class Index:
             for source in grown:
                 source.seen = UNSEEN
             self._connection.executemany(
-                "INSERT OR REPLACE INTO journal VALUES (?,?,?,?,?,?,?,?,?)",
+                "INSERT OR REPLACE INTO journal VALUES (?,?,?,?,?,?,?,?,?,?)",
                 [source.record() for source in touched.values()],
             )
         return max(taken, 1)

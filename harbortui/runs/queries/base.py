@@ -106,9 +106,10 @@ class Reader:
     def _keys(self, kind: str) -> list[str]:
         """The keys under which facts of a kind are known; one seek for each."""
         rows = self._rows(
-            "WITH RECURSIVE known(key) AS (SELECT min(key) FROM fact WHERE kind = ?1 UNION ALL "
-            "SELECT (SELECT min(key) FROM fact WHERE kind = ?1 AND key > known.key) FROM known WHERE key IS NOT NULL) "
+            "WITH RECURSIVE known(key) AS (SELECT min(key) FROM fact WHERE kind = ? UNION ALL "
+            "SELECT (SELECT min(key) FROM fact WHERE kind = ? AND key > known.key) FROM known WHERE key IS NOT NULL) "
             "SELECT key FROM known WHERE key IS NOT NULL",
+            kind,
             kind,
         )
         return [key for (key,) in rows]

@@ -75,6 +75,11 @@ class BookQueries(RunQueries):
         rows = [_checkpoint(events) for events in told.values()]
         return sorted(rows, key=lambda row: (row.step, row.since, row.id), reverse=True)
 
+    def checkpoint_ended(self, request: str) -> CheckpointChanged | None:
+        """How the checkpoint that a request asked for has ended: whole or failed; None while it has not."""
+        told = self._facts(CheckpointChanged)
+        return next((event for event in told if event.request == request and event.state in ("whole", "failed")), None)
+
     def alarms(self, at: float | None = None) -> list[AlarmRow]:
         """Those raised and not cleared in the run's current attempt, newest first."""
         with self.snapshot():

@@ -157,9 +157,9 @@ class MissionQueries(RunQueries):
         with self.snapshot():
             whole = self._row(f"SELECT {SUMS} FROM bucket WHERE eval = 0 AND start < ?", start) or ()
             summed = dict(zip(TALLY, whole, strict=True))
-            ended = "finished >= ?1 AND finished <= ?2"
-            taken_back = "superseded >= ?1 AND superseded <= ?2 AND finished <= superseded"
-            late = "finished >= ?1 AND finished <= ?2 AND superseded < finished"
+            ended = "finished >= ? AND finished <= ?"
+            taken_back = "superseded >= ? AND superseded <= ? AND finished <= superseded"
+            late = "finished >= ? AND finished <= ? AND superseded < finished"
             for condition, sign in ((ended, 1), (taken_back, -1), (late, -1)):
                 for row in self._rows(f"SELECT {_COLUMNS} FROM episode WHERE eval = 0 AND {condition}", start, at):
                     for column, value in tally(Attempt(*row)):
@@ -228,8 +228,9 @@ class MissionQueries(RunQueries):
     def _newest_steps(self, at: float | None) -> list[StepDone]:
         """The last steps that were current at a moment, newest first."""
         found = self._events(
-            "SELECT body FROM step WHERE t <= ?1 AND (superseded IS NULL OR superseded > ?1) "
-            "ORDER BY step DESC, attempt DESC, t DESC, tie DESC LIMIT ?2",
+            "SELECT body FROM step WHERE t <= ? AND (superseded IS NULL OR superseded > ?) "
+            "ORDER BY step DESC, attempt DESC, t DESC, tie DESC LIMIT ?",
+            END if at is None else at,
             END if at is None else at,
             STEPS_FOR_PACE,
         )

@@ -110,10 +110,10 @@ class SystemQueries(Reader):
             return self._samples(process, start, end)
         width = max(1, -(-int((end - start) / 60) // points))
         rows = self._rows(
-            "SELECT minute / ?1 * ?1, sum(cpu), max(cpu_high), sum(rss), max(rss_high), sum(gpu_use), sum(gpu_count), "
+            "SELECT minute / ? * ?, sum(cpu), max(cpu_high), sum(rss), max(rss_high), sum(gpu_use), sum(gpu_count), "
             "max(gpu_memory_high), max(disk_used_high), sum(load), sum(parts) FROM minute "
-            "WHERE process = ?2 AND minute >= ?3 AND minute <= ?4 GROUP BY 1 ORDER BY 1",
-            width, process, int(start // 60), int(end // 60),
+            "WHERE process = ? AND minute >= ? AND minute <= ? GROUP BY 1 ORDER BY 1",
+            width, width, process, int(start // 60), int(end // 60),
         )  # fmt: skip
         return [
             ResourcePoint(
