@@ -116,7 +116,7 @@ def test_without_a_command_the_help_is_shown(run: Run) -> None:
         (["run", DEMO, "--detach", "--foreground"], "--detach and --foreground exclude each other"),
         (["run", "nope.toml"], "nope.toml: no such file"),
         (["train", DEMO, "--set", "run.sed=1"], "--set: run.sed: unknown key; did you mean seed?"),
-        (["train", DEMO, "--set", "demo.workers=0"], "--set: demo.workers: found 0 (whole number), allowed: a whole number"),
+        (["train", DEMO, "--set", "demo.workers=0"], "--set: demo.workers: found 0 (whole number), allowed: a whole"),
         (["train", DEMO, "--set", "backend.name=tinker"], "demo.toml: backend.name: 'tinker' is not there in this"),
         (["run", DEMO, "--name", "a/b"], "--name: found 'a/b', allowed: 1 to 64 letters, digits"),
         (["demo", "--seconds", "0"], "demo: invalid value for '--seconds': Input should be greater than or equal to"),
@@ -150,11 +150,12 @@ def test_bad_input_with_json_is_an_object_too(run: Run, tmp_path: Path) -> None:
 def test_a_variable_that_nobody_set_is_named_before_anything_starts(run: Run, tmp_path: Path) -> None:
     config = tmp_path / "hook.toml"
     config.write_text('[backend]\nname = "demo"\n[run.notify]\nwebhook = "${HOOK_OF_MINE}"\n')
-    assert run("config", "check", str(config))[:2] == (
-        0,
-        f"{config} is good: run hook, backend demo\n"
-        "not set yet, and needed to start: HOOK_OF_MINE; put them into .env or the environment\n",
-    )
+    code, out, _ = run("config", "check", str(config))
+    assert code == 0
+    assert out.splitlines() == [
+        f"{config} is good: run hook, backend demo",
+        "not set yet, and needed to start: HOOK_OF_MINE; put them into .env or the environment",
+    ]
     code, _, err = run("run", str(config))
     assert (code, err) == (
         2, "harbortui: missing from the environment and .env: HOOK_OF_MINE; set them and try again\n"

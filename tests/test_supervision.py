@@ -554,3 +554,53 @@ def test_the_end_of_a_run_is_told_to_a_command_and_a_webhook(tmp_path: Path) -> 
     assert '"state":"finished"' in told.read_text()
     assert b"custom: finished (s is done)" in posted[0]
     hook.shutdown()
+
+
+def test_a_suspend_that_the_supervisor_did_not_survive_is_carried_out_by_the_next(tmp_path: Path) -> None:
+    fault = 'demo.faults=[{process="trainer", after=0.0, do="ignore-sigterm"}]'
+    with running(tmp_path, fault, "supervision.stop_seconds=2.0") as run:
+        until(lambda: "ignore-sigterm" in log(run, "trainer"), "the fault")
+        with client.connect(run) as speaker:
+            speaker.ask("suspend")
+        in_state(run, "stopping")
+        os.kill(holder(run), signal.SIGKILL)
+        until(lambda: not supervised(run), "the lock is free")
+        client.connect(run).close()
+        assert in_state(run, "failed", "finished", "suspended") == "suspended"
+        assert events(run, "supervisor", RunChanged)[-1].reason.startswith("suspended by root; ")
+
+
+def test_a_run_whose_processes_are_all_gone_is_lost_and_says_so(tmp_path: Path) -> None:
+    with running(tmp_path) as run:
+        in_state(run, "running")
+        known = ledger.read(run)
+        os.kill(holder(run), signal.SIGKILL)
+        until(lambda: not supervised(run), "the lock is free")
+        for entry in known.processes.values():
+            procfs.kill(entry.keeper, entry.keeper_start)
+        until(lambda: not known.living(), "all are gone")
+        sentence = "demo is lost: its processes are gone; `harbortui run --resume demo` goes on with it"
+        with pytest.raises(client.NotControllable, match=sentence):
+            client.connect(run)
+        client.launch(run, "resume")
+        in_state(run, "running")
+        assert ledger.read(run).attempt == 2
+
+
+def test_strays_of_a_run_that_lost_everybody_are_killed_when_it_is_adopted() -> None:
+    run = a_run(shell("a", "(setsid sleep 500 &); exec sleep 500"), shell("b", "exec sleep 500"))
+    client.launch(run)
+    try:
+        in_state(run, "running")
+        known = ledger.read(run)
+        until(lambda: len(procfs.marked(f"{known.owner}:a:")) == 2, "child and stray")
+        os.kill(holder(run), signal.SIGKILL)
+        until(lambda: not supervised(run), "the lock is free")
+        procfs.kill(known.processes["a"].keeper, known.processes["a"].keeper_start)
+        until(lambda: not procfs.alive(known.processes["a"].pid, known.processes["a"].start), "a is dead")
+        (stray,) = procfs.marked(f"{known.owner}:a:")
+        client.connect(run).close()
+        until(lambda: not procfs.alive(stray.pid, stray.start), "the stray is dead")
+        until(lambda: pid_of(run, "a"), "a is back")
+    finally:
+        end(run)

@@ -47,7 +47,8 @@ class Commands:
             action.state, action.answer = "refused", str(refusal)
         except OSError as error:
             action.state, action.answer = "refused", f"the wish could not be written down: {error.strerror}"
-        supervisor.tell(action)
+        if not supervisor.tell(action) and action.state != "refused":
+            action.answer += " (held in memory: the journal cannot be written)"
         return action.state != "refused", action.answer, request
 
     def _allowed(self, verb: Verb) -> None:

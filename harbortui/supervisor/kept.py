@@ -138,7 +138,7 @@ class Kept:
     async def adopt(
         cls, path: Path, exit_file: Path, mark: str, keeper: tuple[int, int], ending_counts: bool
     ) -> "Kept | None":
-        """Join a living keeper; else, where it counts, take note of the end that a departed one wrote down."""
+        """Join a living keeper; else, where it counts, take note of the end of a departed one, and of its strays."""
         kept = cls(mark)
         kept._exit_file = exit_file
         kept.keeper, kept.keeper_start = keeper
@@ -147,8 +147,9 @@ class Kept:
             sock.connect(str(path))
         except OSError:
             sock.close()
-            if not ending_counts or not kept._read_ending():
+            if not ending_counts:
                 return None
+            kept._read_ending()
             kept._task = asyncio.create_task(kept._lost())
             return kept
         await kept._attach(sock)
@@ -206,9 +207,8 @@ class Kept:
     async def _lost(self) -> None:
         """The keeper is no more. Its child dies by the kernel's hand; strays are killed by their mark."""
         if not self.gone.done():
-            if not self.exited.done():
-                self._read_ending()
-            self._ended(-signal.SIGKILL, time.time())
+            if not self.exited.done() and not self._read_ending():
+                self._ended(-signal.SIGKILL, time.time())
             while strays := procfs.marked(self.mark):
                 for stray in strays:
                     procfs.kill(stray.pid, stray.start)

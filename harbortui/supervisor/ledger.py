@@ -48,6 +48,7 @@ class Ledger(msgspec.Struct, omit_defaults=True):
     state: str = "preparing"
     reason: str = ""
     level: str = ""
+    ending: str = ""
     processes: dict[str, Entry] = {}
 
     def here(self) -> bool:

@@ -64,8 +64,9 @@ class Supervisor:
 
     # what a process needs of us
 
-    def tell(self, event: Event) -> None:
-        self.journal.append(event)
+    def tell(self, event: Event) -> bool:
+        """Whether it is written; a full disk holds it in memory until there is room."""
+        return self.journal.append(event)
 
     def remember(self, process: Process | None = None) -> None:
         if process:
@@ -107,7 +108,7 @@ class Supervisor:
         order = Order(
             command=spec.command,
             env=self.environment(spec),
-            cwd=spec.cwd,
+            cwd=spec.cwd or str(self.run.path),
             log=self.log(spec.name),
             log_bytes=self.plan.watch.log_bytes,
             log_files=self.plan.watch.log_files,
@@ -168,10 +169,11 @@ class Supervisor:
                 entry.state in ("starting", "ready", "running", "stopping"),
             )
             process.begin(kept, entry)
-        held = sum(1 for p in self.processes.values() if p.kept)
-        self._move(self.state, f"a new supervisor adopted {held} processes", self.level)
+        reason = self.reason
+        self._move(self.state, reason, self.level)
         if self.state == "stopping":
-            self.end("failed", self.reason or "the supervisor died while stopping", checkpoint=False)
+            state: Any = self.ledger.ending or "failed"
+            self.end(state, reason or "the supervisor died while stopping", checkpoint=state == "suspended")
         elif self.state == "pausing":
             self._pausing = self.background(self._until_paused(OperatorAction(verb="pause", state="accepted")))
 
@@ -213,7 +215,8 @@ class Supervisor:
 
     def hold(self, reason: str) -> None:
         """A guard stops dispatch and waits for an operator."""
-        self.wish(pause="dispatch", since=time.time())
+        with contextlib.suppress(OSError):
+            self.wish(pause="dispatch", since=time.time())
         self._move("holding", reason)
 
     # wishes
@@ -322,13 +325,11 @@ class Supervisor:
     async def _end(
         self, state: RunState, reason: str, checkpoint: bool, drain: bool, now: bool, asked: OperatorAction
     ) -> None:
+        self.ledger.ending = state
         if self.state != "stopping":
             self._move("stopping", reason)
         if drain:
-            sequence = self.wish(pause="dispatch")
-            await self.obeyed(sequence)
-            while self.watching.running()[0]:
-                await asyncio.sleep(0.05)
+            await self._drain()
         if checkpoint:
             reason += await self._last_checkpoint(asked.request or f"end-{time.time():.3f}")
         await self._stop_all(1.0 if now else None)
@@ -336,6 +337,15 @@ class Supervisor:
         self._move(state, reason)
         self.came_true(asked, reason)
         self.ended.set()
+
+    async def _drain(self) -> None:
+        try:
+            sequence = self.wish(pause="dispatch")
+        except OSError:
+            return
+        await self.obeyed(sequence)
+        while self.watching.running()[0]:
+            await asyncio.sleep(0.05)
 
     async def _last_checkpoint(self, request: str) -> str:
         if not self.checkpointer():
