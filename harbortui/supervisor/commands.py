@@ -88,7 +88,7 @@ class Commands:
         if drain and now:
             raise BadRequest("stop: --drain and --now exclude each other")
         reason = f"stopped by {asked.user}"
-        self.supervisor.end("finished", reason, drain=drain, now=now, asked=asked)
+        self.supervisor.ending.begin("finished", reason, drain=drain, now=now, asked=asked)
         if now:
             return "stopping at once, without a checkpoint"
         return (
@@ -98,7 +98,7 @@ class Commands:
         )
 
     def _suspend(self, asked: OperatorAction) -> str:
-        self.supervisor.end("suspended", f"suspended by {asked.user}", asked=asked)
+        self.supervisor.ending.begin("suspended", f"suspended by {asked.user}", asked=asked)
         return "taking a checkpoint, then freeing everything; `harbortui run --resume` goes on"
 
     def _restart(self, asked: OperatorAction, process: str) -> str:

@@ -87,7 +87,7 @@ async def supervise(run: Run, mode: str, foreground: bool, report: "Report") -> 
         supervisor.wish(pause="", since=0.0, checkpoint="", stop="", episodes=[])
     control = ControlServer(run, Commands(supervisor).handle, supervisor.status)
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, lambda: supervisor.end("suspended", "the supervisor got SIGTERM"))
+    loop.add_signal_handler(signal.SIGTERM, lambda: supervisor.ending.begin("suspended", "the supervisor got SIGTERM"))
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
     if foreground:
         loop.add_signal_handler(signal.SIGINT, Interrupts(supervisor))
@@ -97,7 +97,7 @@ async def supervise(run: Run, mode: str, foreground: bool, report: "Report") -> 
     await control.open()
     await supervisor.begin(adopt=mode == "adopt")
     report.ok({"pid": os.getpid(), "attempt": ledger.attempt, "run": str(run.path)})
-    await supervisor.ended.wait()
+    await supervisor.ending.told.wait()
     await control.close()
     await supervisor.close()
     run.pid.unlink(missing_ok=True)
@@ -112,7 +112,7 @@ class Interrupts:
 
     def __call__(self) -> None:
         self.count += 1
-        self.supervisor.end("finished", "interrupted", drain=self.count == 1, now=self.count > 1)
+        self.supervisor.ending.begin("finished", "interrupted", drain=self.count == 1, now=self.count > 1)
 
 
 class Report:

@@ -12,7 +12,6 @@ that means `hold` pauses the run and waits for an operator.
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import time
 from pathlib import Path
@@ -33,6 +32,7 @@ from harbortui.runs.layout import Run, private
 from harbortui.supervisor import ledger as ledgers
 from harbortui.supervisor import procfs
 from harbortui.supervisor.alarms import Alarm, AlarmBook
+from harbortui.supervisor.ending import Ending
 from harbortui.supervisor.facts import Watching
 from harbortui.supervisor.kept import Kept, Order
 from harbortui.supervisor.notify import notify
@@ -55,9 +55,8 @@ class Supervisor:
         self.processes: dict[str, Process] = {}
         self.alarms = AlarmBook()
         self.watching = Watching(self)
-        self.ended = asyncio.Event()
         self.unsaved = False
-        self._ending: asyncio.Task[None] | None = None
+        self.ending = Ending(self)
         self._pausing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._notices: list[asyncio.Future[None]] = []
@@ -149,7 +148,7 @@ class Supervisor:
         if adopt:
             await self._adopt()
         else:
-            self._move("preparing", f"attempt {self.ledger.attempt}")
+            self.move("preparing", f"attempt {self.ledger.attempt}")
             for process in self.processes.values():
                 process.begin()
         for process in self.processes.values():
@@ -170,10 +169,10 @@ class Supervisor:
             )
             process.begin(kept, entry)
         reason = self.reason
-        self._move(self.state, reason, self.level)
+        self.move(self.state, reason, self.level)
         if self.state == "stopping":
             state: Any = self.ledger.ending or "failed"
-            self.end(state, reason or "the supervisor died while stopping", checkpoint=state == "suspended")
+            self.ending.begin(state, reason or "the supervisor died while stopping", checkpoint=state == "suspended")
         elif self.state == "pausing":
             self._pausing = self.background(self._until_paused(OperatorAction(verb="pause", state="accepted")))
 
@@ -183,7 +182,7 @@ class Supervisor:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _move(self, state: RunState, reason: str = "", level: str = "") -> None:
+    def move(self, state: RunState, reason: str = "", level: str = "") -> None:
         self.state, self.reason, self.level = state, reason, level
         self.tell(RunChanged(state=state, reason=reason, level=level, backend=self.plan.backend, name=self.plan.name))
         self.remember()
@@ -196,28 +195,32 @@ class Supervisor:
         for process in waiting:
             await process.wait_for("ready")
         if self.state == "preparing":
-            self._move("running")
+            self.move("running")
 
     async def _mourn(self, process: Process) -> None:
         """Wait for the final end of a process, and do what the plan says that it means."""
         well = await process.final
         spec = process.spec
-        if self._ending or spec.auxiliary:
+        if self.ending.under_way or spec.auxiliary:
             return
         if well and spec.completes:
-            self.end("finished", f"{spec.name} is done", checkpoint=False)
+            self.ending.begin("finished", f"{spec.name} is done", checkpoint=False)
         elif not well and spec.on_death == "fail":
-            self.end(
+            self.ending.begin(
                 "failed", f"{spec.name}: {process.reason}", checkpoint=spec.role not in ("orchestrator", "trainer")
             )
         elif not well and spec.on_death == "hold":
             self.hold(f"{spec.name}: {process.reason}")
 
+    def stop_pausing(self) -> None:
+        if self._pausing:
+            self._pausing.cancel()
+
     def hold(self, reason: str) -> None:
         """A guard stops dispatch and waits for an operator."""
         with contextlib.suppress(OSError):
             self.wish(pause="dispatch", since=time.time())
-        self._move("holding", reason)
+        self.move("holding", reason)
 
     # wishes
 
@@ -244,7 +247,7 @@ class Supervisor:
         self.wish(pause=level, since=self.desired.since if self.desired.pause else time.time())
         if self._pausing:
             self._pausing.cancel()
-        self._move("pausing", f"asked by {asked.user}" if asked.user else "", level)
+        self.move("pausing", f"asked by {asked.user}" if asked.user else "", level)
         self._pausing = self.background(self._until_paused(asked))
 
     async def _until_paused(self, asked: OperatorAction) -> None:
@@ -256,7 +259,7 @@ class Supervisor:
                 break
             await asyncio.sleep(0.05)
         if self.state == "pausing":
-            self._move("paused", f"{held} episodes held" if held else "no episode is running", level)
+            self.move("paused", f"{held} episodes held" if held else "no episode is running", level)
             self.came_true(asked, self.reason)
 
     def go_on(self, asked: OperatorAction) -> None:
@@ -268,7 +271,7 @@ class Supervisor:
     async def _until_going(self, sequence: int, asked: OperatorAction) -> None:
         await self.obeyed(sequence)
         if self.state in ("pausing", "paused", "holding"):
-            self._move("running")
+            self.move("running")
             self.came_true(asked, "running")
 
     def came_true(self, asked: OperatorAction, answer: str, state: str = "true") -> None:
@@ -294,90 +297,6 @@ class Supervisor:
         return next(
             (p for p in self.processes.values() if p.spec.role == "orchestrator" and p.spec.steered and p.up), None
         )
-
-    # the end
-
-    def end(
-        self,
-        state: RunState,
-        reason: str,
-        *,
-        checkpoint: bool = True,
-        drain: bool = False,
-        now: bool = False,
-        asked: OperatorAction | None = None,
-    ) -> None:
-        """Begin to end the run; asked again, the new way of ending replaces the old."""
-        if self._ending:
-            self._ending.cancel()
-        if self._pausing:
-            self._pausing.cancel()
-        asked = asked or OperatorAction(verb="stop", state="accepted")
-        self._ending = asyncio.ensure_future(self._end(state, reason, checkpoint and not now, drain, now, asked))
-        self._ending.add_done_callback(self._ending_failed)
-
-    def _ending_failed(self, task: asyncio.Task[None]) -> None:
-        """Ending must end, whatever happens on the way."""
-        if not task.cancelled() and task.exception() and task is self._ending:
-            error = f"{type(task.exception()).__name__}: {task.exception()}"
-            self.end("failed", f"ending the run went wrong: {error}", checkpoint=False, now=True)
-
-    async def _end(
-        self, state: RunState, reason: str, checkpoint: bool, drain: bool, now: bool, asked: OperatorAction
-    ) -> None:
-        self.ledger.ending = state
-        if self.state != "stopping":
-            self._move("stopping", reason)
-        if drain:
-            await self._drain()
-        if checkpoint:
-            reason += await self._last_checkpoint(asked.request or f"end-{time.time():.3f}")
-        await self._stop_all(1.0 if now else None)
-        await self._sweep()
-        self._move(state, reason)
-        self.came_true(asked, reason)
-        self.ended.set()
-
-    async def _drain(self) -> None:
-        try:
-            sequence = self.wish(pause="dispatch")
-        except OSError:
-            return
-        await self.obeyed(sequence)
-        while self.watching.running()[0]:
-            await asyncio.sleep(0.05)
-
-    async def _last_checkpoint(self, request: str) -> str:
-        if not self.checkpointer():
-            return ""
-        try:
-            async with asyncio.timeout(self.plan.watch.checkpoint_deadline):
-                whole, answer = await self.checkpoint(request)
-        except (TimeoutError, OSError) as error:
-            whole, answer = False, str(error) or f"not whole after {self.plan.watch.checkpoint_deadline:g} s"
-        return f"; {answer}" if whole else f"; no checkpoint at the end: {answer}"
-
-    async def _stop_all(self, deadline: float | None) -> None:
-        """Dependents before what they depend on, auxiliary processes last; what is independent at the same time."""
-        left = list(self.processes.values())
-        while left:
-            needed = {d.process for p in left for d in p.spec.depends_on}
-            tops = [p for p in left if p.spec.name not in needed and not p.spec.auxiliary]
-            tops = tops or [p for p in left if not p.spec.auxiliary] or left
-            await asyncio.gather(*(p.stop(deadline) for p in tops))
-            left = [p for p in left if p not in tops]
-
-    async def _sweep(self) -> None:
-        """Nothing of the run may be left: keepers have gone, and what still carries the run's mark is killed."""
-        keepers = [(entry.keeper, entry.keeper_start) for entry in self.ledger.processes.values() if entry.keeper]
-        while any(procfs.alive(pid, start) for pid, start in keepers):
-            await asyncio.sleep(0.005)
-        strays = procfs.marked(f"{self.ledger.owner}:")
-        for stray in strays:
-            procfs.kill(stray.pid, stray.start, signal.SIGKILL)
-        if strays:
-            text = f"{len(strays)} processes had escaped and were killed: {', '.join(str(s.pid) for s in strays)}"
-            self.raise_alarm(Alarm("strays", text))
 
     def raise_alarm(self, alarm: Alarm) -> None:
         if event := self.alarms.raise_(alarm):
