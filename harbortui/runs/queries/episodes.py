@@ -107,33 +107,19 @@ class AttemptDetail(msgspec.Struct, frozen=True):
     holds: list[Hold]
 
 
-_STABLE = "e, id, n, attempt, task, grp, step, policy, eval, worker, trial, agent, model"
-_THEN = """
-    CASE WHEN superseded <= :at THEN superseded END AS superseded,
-    CASE WHEN queued <= :at THEN queued END AS queued,
-    CASE WHEN started <= :at THEN started END AS started,
-    CASE WHEN finished <= :at THEN finished END AS finished,
-    max(first, CASE WHEN queued <= :at THEN queued ELSE 0 END, CASE WHEN started <= :at THEN started ELSE 0 END,
-        CASE WHEN finished <= :at THEN finished ELSE 0 END) AS moment,
-""" + ", ".join(
-    f"CASE WHEN finished <= :at THEN {name} END AS {name}"
-    for name in (
-        "cause",
-        "reward",
-        "turns",
-        "prompt",
-        "completion",
-        "tokens",
-        "seconds",
-        "cost",
-        "error",
-        "path",
-        "flags",
-    )
-)
+_STABLE = "e, id, n, attempt, task, grp, step, policy, eval, first"
 _COLUMNS = (
-    _STABLE + ", superseded, queued, started, finished, moment, cause, reward, turns, prompt, completion, "
-    "seconds, cost, error, path, flags"
+    "id, n, attempt, task, grp, step, policy, eval, superseded, queued, started, finished, moment, "
+    "worker, trial, agent, model, cause, reward, turns, prompt, completion, seconds, cost, error, path, flags"
+)
+_THEN = {
+    "superseded": "superseded",
+    "queued": "queued",
+    "started": "started worker trial agent model",
+    "finished": "finished cause reward turns prompt completion tokens seconds cost error path flags",
+}
+_PAST = ", ".join(
+    f"CASE WHEN {when} <= :at THEN {name} END AS {name}" for when, names in _THEN.items() for name in names.split()
 )
 
 
@@ -166,7 +152,7 @@ class EpisodeQueries(RunQueries):
                     terms.append(_beyond(column if known else "", descending))
                     values |= {"k": key[0], "kid": key[1], "kn": key[2]}
                 by = f"{column} {order}, id {order}, n {order}" if known else f"id {order}, n {order}"
-                query = f"SELECT {_COLUMNS} FROM {source} WHERE {' AND '.join(terms)} ORDER BY {by} LIMIT :limit"
+                query = f"SELECT e, {_COLUMNS} FROM {source} WHERE {' AND '.join(terms)} ORDER BY {by} LIMIT :limit"
                 with self.snapshot() as connection:
                     found += connection.execute(query, values | {"limit": limit - len(found)}).fetchall()
             rows = [_row(row, lost_before) for row in found]
@@ -189,7 +175,7 @@ class EpisodeQueries(RunQueries):
             values, lost_before = self._values(EpisodeFilter(), at)
             source = "episode" if at is None else _past()
             found = connection.execute(
-                f"SELECT {_COLUMNS} FROM {source} WHERE id = :id ORDER BY n", values | {"id": id}
+                f"SELECT e, {_COLUMNS} FROM {source} WHERE id = :id ORDER BY n", values | {"id": id}
             ).fetchall()
             return [self._detail(row, lost_before, values["at"]) for row in found]
 
@@ -255,7 +241,11 @@ _INDEXED = {"task": "task", "cause": "cause", "step": "step", "group": "grp", "w
 
 
 def _past() -> str:
-    return f"(SELECT {_STABLE}, {_THEN} FROM episode WHERE first <= :at)"
+    """The table as it was at a moment."""
+    return (
+        "(SELECT *, max(first, coalesce(queued, 0), coalesce(started, 0), coalesce(finished, 0)) AS moment "
+        f"FROM (SELECT {_STABLE}, {_PAST} FROM episode WHERE first <= :at))"
+    )
 
 
 def _conditions(wanted: EpisodeFilter) -> list[str]:
@@ -289,25 +279,18 @@ def _beyond(column: str, descending: bool) -> str:
 
 
 def _row(row: tuple[Any, ...], lost_before: int) -> EpisodeRow:
-    told = dict(zip(_NAMES, row, strict=True))
+    told: dict[str, Any] = dict(zip(_NAMES, row[1:], strict=True))
     superseded = told["superseded"] is not None
-    state: State = (
-        "finished" if told["finished"] is not None else "running" if told["started"] is not None else "queued"
-    )
-    if state != "finished" and (told["attempt"] < lost_before or superseded):
+    state: State = "queued" if told["started"] is None else "running"
+    if told["finished"] is not None:
+        state = "finished"
+    elif superseded or told["attempt"] < lost_before:
         state = "lost"
-    return EpisodeRow(
-        group=told.pop("grp"),
-        prompt_tokens=told.pop("prompt"),
-        completion_tokens=told.pop("completion"),
-        state=state,
-        superseded=superseded,
-        eval=bool(told.pop("eval")),
-        error=told.pop("error") or "",
-        path=told.pop("path") or "",
-        flags=json.loads(told.pop("flags") or "[]"),
-        **{name: told[name] for name in _SAME if name in told},
-    )
+    told |= {name: told[name] or "" for name in _TEXTS}
+    told |= {"state": state, "superseded": superseded, "eval": bool(told["eval"]), "group": told.pop("grp")}
+    told |= {"prompt_tokens": told.pop("prompt"), "completion_tokens": told.pop("completion")}
+    told["flags"] = json.loads(told["flags"] or "[]")
+    return EpisodeRow(**told)
 
 
 def _sorted_by(row: EpisodeRow, sort: Sort) -> float | None:
@@ -317,4 +300,4 @@ def _sorted_by(row: EpisodeRow, sort: Sort) -> float | None:
 
 
 _NAMES = [name.strip() for name in _COLUMNS.split(",")]
-_SAME = [name for name in EpisodeRow.__struct_fields__ if name not in ("eval", "state", "superseded", "error", "path")]
+_TEXTS = ("worker", "trial", "agent", "model", "error", "path")

@@ -2,7 +2,7 @@
 
 Guarantees: an episode is live from its start to its end, while no newer attempt of it began, in the run's current
 attempt, as long as the run has not ended. Totals at a moment are exact: whole buckets, and the rows of the last one.
-Rates are over the last `window` seconds or the life of the run if that is shorter.
+Rates are over the last `window` seconds or the life of the run if that is shorter, to ten seconds.
 """
 
 import itertools
@@ -103,7 +103,7 @@ class MissionQueries(RunQueries):
             pace = _pace(steps)
             left = last.total - last.step if last and last.total is not None else None
             policy = self._last(PolicyPublished, "", at)
-            elapsed, ended, recent = self._recent(moment, window)
+            elapsed, ended, tokens, recent = self._recent(at, moment, window)
             live, held = self.running(at)
             return Mission(
                 moment=moment,
@@ -119,8 +119,8 @@ class MissionQueries(RunQueries):
                 seconds_per_step=pace,
                 eta_seconds=max(0, left) * pace if left is not None and pace is not None else None,
                 window=elapsed,
-                episodes_per_minute=60 * ended / elapsed if elapsed else 0.0,
-                tokens_per_minute=60 * self._sampled(moment, elapsed) / elapsed if elapsed else 0.0,
+                episodes_per_minute=60 * ended / elapsed,
+                tokens_per_minute=60 * tokens / elapsed,
                 live=live,
                 held=held,
                 queued=self._count("started IS NULL", at),
@@ -168,17 +168,19 @@ class MissionQueries(RunQueries):
             return totals(summed)
 
     def rates(self, window: float = 3600.0, at: float | None = None, points: int = 120) -> list[Rate]:
-        """Starts, ends and tokens over the last `window` seconds in equal slices; none are left out."""
+        """Starts, ends and tokens over the last `window` seconds in equal slices; none are left out.
+        At a past moment the newest slice lacks its last bucket, which would hold what came later."""
         with self.snapshot():
             moment = self.moment(at)
+            end = moment if at is None else bucket(at)
             width = max(BUCKET_SECONDS, -(-window // (points * BUCKET_SECONDS)) * BUCKET_SECONDS)
             first = int((moment - window) // width + 1) * int(width)
             slices = {first + i * int(width): [0, 0, 0, 0] for i in range(int((moment - first) // width) + 1)}
             for query, place in (
-                ("SELECT start, started, ended, solved FROM bucket WHERE eval = 0 AND start >= ? AND start <= ?", 0),
-                ("SELECT start, completion FROM pace WHERE start >= ? AND start <= ?", 3),
+                ("SELECT start, started, ended, solved FROM bucket WHERE eval = 0 AND start >= ? AND start < ?", 0),
+                ("SELECT start, completion FROM pace WHERE start >= ? AND start < ?", 3),
             ):
-                for start, *counts in self._rows(query, first, moment):
+                for start, *counts in self._rows(query, first, end):
                     slot = slices[int(start // width) * int(width)]
                     for i, count in enumerate(counts):
                         slot[place + i] += count
@@ -236,20 +238,18 @@ class MissionQueries(RunQueries):
         )
         return [event for event in found if isinstance(event, StepDone)]
 
-    def _recent(self, moment: float, window: float) -> tuple[float, int, Totals]:
+    def _recent(self, at: float | None, moment: float, window: float) -> tuple[float, int, int, Totals]:
+        """(seconds, ends, tokens, totals) of the buckets of the window; at a past moment of whole ones only."""
         first = self._row("SELECT first FROM extent")
         start = max(bucket(moment - window), bucket(first[0]) if first else 0)
-        row = self._row(
-            f"SELECT coalesce(sum(ended), 0), {SUMS} FROM bucket WHERE eval = 0 AND start >= ? AND start <= ?",
+        end = moment if at is None else bucket(at)
+        ended, *sums = self._row(
+            f"SELECT coalesce(sum(ended), 0), {SUMS} FROM bucket WHERE eval = 0 AND start >= ? AND start < ?",
             start,
-            moment,
-        )
-        assert row is not None
-        return max(moment - start, 1.0), row[0], totals(row[1:])
-
-    def _sampled(self, moment: float, elapsed: float) -> int:
-        row = self._row("SELECT sum(completion) FROM pace WHERE start >= ? AND start <= ?", moment - elapsed, moment)
-        return int(row[0] or 0) if row else 0
+            end,
+        ) or (0,)
+        tokens = self._row("SELECT coalesce(sum(completion), 0) FROM pace WHERE start >= ? AND start < ?", start, end)
+        return max(end - start, 1.0), ended, tokens[0] if tokens else 0, totals([max(0, value) for value in sums])
 
 
 _COLUMNS = ", ".join(COLUMNS)
