@@ -262,7 +262,8 @@ def test_a_demo_of_some_seconds_says_that_it_is_one_and_ends_well(place: Place) 
     said = json.loads(place.do("status", "--json"))
     assert (said["state"], said["supervisor"], said["hint"]) == ("finished", None, None)
     assert {p["state"] for p in said["processes"]} == {"exited"}
-    assert place.do("attach", "demo", "--json").count("\n") == len(shown)
+    now = json.loads(place.do("attach", "demo", "--json"))
+    assert (now["event"], now["state"], now["demo"], now["step"]) == ("state", "finished", True, said["step"])
 
 
 def test_train_drains_on_ctrl_c_suspends_on_sigterm_and_goes_on_later(place: Place) -> None:
@@ -304,10 +305,11 @@ def test_a_lost_terminal_leaves_the_run_running_and_stop_ends_it(place: Place) -
     assert train.returncode == 129
     assert "t goes on; see it: `harbortui attach t`, end it: `harbortui stop t`" in err
     assert place.state("t") == "running"
-    follower = place.start("logs", "-f", "t")
+    followers = [place.start("logs", "-f", "t"), place.start("events", "-f", "-k", "run", "t", "--json")]
     assert json.loads(place.do("stop", "t", "--wait", "--json"))["state"] == "true"
-    follower.communicate(timeout=20)
-    assert follower.returncode == 0
+    _, told = [follower.communicate(timeout=20)[0] for follower in followers]
+    assert [follower.returncode for follower in followers] == [0, 0]
+    assert [json.loads(line)["state"] for line in told.splitlines()] == ["preparing", "running", "stopping", "finished"]
     assert place.state("t") == "finished"
     assert "t is finished; `harbortui run --resume t` goes on with it" in place.do("pause", "t", code=1)
 
@@ -420,3 +422,25 @@ def test_clean_removes_what_a_dead_run_left_and_nothing_else(place: Place) -> No
     assert (now["state"], {p["state"] for p in now["processes"]}) == ("lost", {"lost"})
     assert place.do("clean", "dead") == "dead: nothing to remove\n"
     assert json.loads(place.do("index", "rebuild", "dead", "--json"))["bytes"] > 0
+
+
+def test_text_from_a_run_can_neither_steer_the_terminal_nor_be_taken_for_markup(place: Place) -> None:
+    place.do("demo", "--seconds", "0.5", "--rate", "400", "--name", "evil")
+    run = place.run("evil")
+    hostile = "\x1b]52;c;aGk=\x07\x1b[2J[red]not red[/red] \u202etxt \x9b31m\r\n"
+    with open(run.log("trainer"), "a") as log:
+        log.write("2040-01-01T00:00:00.000Z " + hostile)
+    (journal,) = run.journals.glob("supervisor-*.jsonl")
+    event = {
+        "kind": "alarm", "t": time.time(), "attempt": 1, "key": "evil", "state": "raised",
+        "text": hostile, "remedy": hostile, "severity": "critical",
+    }  # fmt: skip
+    with open(journal, "a") as lines:
+        lines.write(json.dumps(event) + "\n")
+    for command in (["logs", "-n", "1"], ["status"], ["events", "-n", "1"], ["attach"], ["ps"]):
+        face = on_terminal(place, *command, "evil") if command != ["ps"] else on_terminal(place, "ps")
+        assert face.process.wait(15) == 0
+        face.until("evil" if command != ["logs", "-n", "1"] else "trainer")
+        for sign in (b"\x1b]", b"\x1b[2J", "\u202e".encode(), "\x9b".encode()):
+            assert sign not in face.seen, (command, sign)
+        assert b"not red[/red]" in face.seen or command == ["ps"]

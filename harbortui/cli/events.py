@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,10 +17,9 @@ import typer
 from harbortui.cli.options import Json, RunArgument, complete_kind
 
 if TYPE_CHECKING:
-    from harbortui.cli.stream import Told
     from harbortui.runs.layout import Run
+    from harbortui.runs.merged import Told
 
-PAUSE = 0.1
 FIRST = 20
 COMMON = ("t", "m", "kind", "attempt", "demo", "version")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -49,42 +48,54 @@ def events(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """What the processes said happened, merged in time order."""
-    from harbortui.cli.stream import Stream, read
     from harbortui.runs import layout
+    from harbortui.runs.merged import merged
 
     found = layout.find(run)
     kinds, first = _kinds(kind or []), _moment(since)
-
-    def wanted(told: "Told") -> bool:
-        return told[1].t >= first and (not kinds or _kind(told[1]) in kinds)
-
     if follow and lines is None and not since:
         lines = FIRST
     if not follow:
-        _say(_last(filter(wanted, read(found)), lines), as_json)
-        return
-    stream = Stream(found)
-    _say(_last(filter(wanted, stream.fresh()), lines), as_json)
-    for told in _coming(found, stream):
-        if wanted(told):
-            _say([told], as_json)
+        told = merged(found, kinds, first)
+        return _say(told if lines is None else deque(told, maxlen=lines), as_json)
+    held: deque[Told] | None = None if lines is None else deque(maxlen=lines)
+    pause = _Pause(found)
+
+    def quiet(seconds: float) -> None:
+        nonlocal held
+        _say(held or (), as_json)
+        held = None
+        pause(seconds)
+
+    try:
+        for one in merged(found, kinds, first, follow=True, sleep=quiet):
+            if held is None:
+                _say([one], as_json)
+            else:
+                held.append(one)
+    except _Over:
+        pass
+    return None
 
 
-def _last(told: "Iterable[Told]", lines: int | None) -> "Iterable[Told]":
-    return told if lines is None else deque(told, maxlen=lines)
+class _Over(Exception):
+    """Nothing of the run is left to write."""
 
 
-def _coming(run: "Run", stream: Any) -> "Iterator[Told]":
-    from harbortui.cli.logs import writing
+class _Pause:
+    """Between two looks: let what was printed out, and see whether anything more can come."""
 
-    while True:
+    def __init__(self, run: "Run") -> None:
+        self._run, self._last = run, False
+
+    def __call__(self, seconds: float) -> None:
+        from harbortui.cli.logs import writing
+
         sys.stdout.flush()
-        over = not writing(run)
-        fresh = stream.fresh()
-        yield from fresh
-        if over and not fresh:
-            return
-        time.sleep(PAUSE)
+        if self._last:
+            raise _Over
+        self._last = not writing(self._run)
+        time.sleep(seconds)
 
 
 def _kind(event: Any) -> str:
@@ -109,13 +120,13 @@ def _kinds(asked: list[str]) -> set[str]:
     return found
 
 
-def _moment(since: str) -> float:
+def _moment(since: str) -> float | None:
     from datetime import UTC, datetime
 
     from harbortui.cli.errors import Bad
 
     if not since:
-        return 0.0
+        return None
     if ago := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", since):
         return time.time() - float(ago[1]) * UNITS[ago[2]]
     try:

@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 PAUSE = 0.25
 
 
-def follow(run: "Run", signals: Signals, *, steers: bool, as_json: bool = False, note: str = "") -> int:
+def follow(run: "Run", signals: Signals, *, steers: bool, as_json: bool = False, fresh: bool = False) -> int:
+    """`fresh`: it was launched just now, and all that it told is news."""
     with _face(run, steers, as_json) as face:
-        if note:
-            face.tell(note)
-        return _Following(run, signals, face, steers).to_end()
+        return _Following(run, signals, face, steers).to_end(fresh)
 
 
 def tell(run: "Run", as_json: bool) -> int:
@@ -36,7 +35,7 @@ def tell(run: "Run", as_json: bool) -> int:
 
     with Signals() as signals:
         signals.mute()
-        return _Following(run, signals, Lines(run.name, as_json), steers=False).to_end()
+        return _Following(run, signals, Lines(run.name, as_json), steers=False).to_end(fresh=True)
 
 
 def _face(run: "Run", steers: bool, as_json: bool) -> "Lines | Live":
@@ -55,10 +54,12 @@ class _Following:
         self.heard = dict.fromkeys(signals.count, 0)
         self.hinted = ""
 
-    def to_end(self) -> int:
+    def to_end(self, fresh: bool) -> int:
         from harbortui.cli.view import Watch
 
-        with Watch(self.run) as watch:
+        with Watch(self.run, fresh=fresh) as watch:
+            if not fresh:
+                self.face.present(watch.view())
             while True:
                 left = self._heed()
                 if left is not None:

@@ -11,6 +11,7 @@ On failure: a reader that goes away (`| head`) loses the lines, not the run: fol
 import json
 import re
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from harbortui.cli import errors, text
@@ -104,14 +105,27 @@ class Lines:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def present(self, view: "View") -> None:
+        """What the run is at the moment, for one who comes later."""
+        last = view.last
+        now = {
+            "state": view.state, "level": view.level, "reason": view.reason, "attempt": view.attempt,
+            "backend": view.backend, "step": view.step, "total": view.total, "reward": last and last.reward,
+            "honest": last and last.honest_reward, "loss": last and last.loss,
+        }  # fmt: skip
+        known = {key: value for key, value in now.items() if value is not None and value != ""}
+        self.say({**self._head(view, time.time(), "state"), **known})
+
+    def _head(self, view: "View", t: float, event: str) -> dict[str, Any]:
+        head: dict[str, Any] = {"time": text.clock(t), "event": event, "run": self.name}
+        return {**head, "demo": True} if view.demo else head
+
     def show(self, view: "View", events: list[Event]) -> None:
         for event in events:
             found = fields(event)
             if not found:
                 continue
-            head: dict[str, Any] = {"time": text.clock(event.t), "event": found.pop("event"), "run": self.name}
-            if view.demo:
-                head["demo"] = True
+            head = self._head(view, event.t, found.pop("event"))
             if head["event"] == "step":
                 found["state"] = view.state
             self.say({**head, **found})

@@ -39,10 +39,12 @@ class Live:
         self.run, self.steers = run, steers
         self.console = Console(highlight=False, markup=False, emoji=False)
         self._live = RichLive(console=self.console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-        self._bell = False
+        self._drawn: object = None
 
     def __enter__(self) -> "Live":
         self._live.start()
+        if not self.steers:
+            self.tell("the dashboard is not there yet; this is the live status")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -54,12 +56,19 @@ class Live:
                 self.console.print(line)
             if isinstance(event, RunChanged) and event.state in LOUD and view.bell and time.time() - event.t < 10:
                 self.console.bell()
-        self._live.update(self._status(view), refresh=True)
+        rows = self._status(view)
+        drawn = ([row.markup for row in rows], self.console.size)
+        if drawn != self._drawn or events:
+            self._drawn = drawn
+            self._live.update(Group(*rows), refresh=True)
+
+    def present(self, view: "View") -> None:
+        """The status itself is the present."""
 
     def tell(self, sentence: str) -> None:
         self.console.print(Text(clean(sentence), style="bold"))
 
-    def _status(self, view: "View") -> Group:
+    def _status(self, view: "View") -> list[Text]:
         rows = []
         if view.demo:
             rows.append(Text(" DEMO  episodes are made up, nothing is trained ", style="reverse yellow"))
@@ -82,7 +91,7 @@ class Live:
                 rows.append(Text("  -> " + clean(alarm["remedy"]), style="dim"))
         if not view.over:
             rows.append(Text(self._keys(view), style="dim"))
-        return Group(*rows)
+        return rows
 
     def _keys(self, view: "View") -> str:
         if self.steers:

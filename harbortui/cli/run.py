@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from harbortui.runs.layout import Run
 
 PANEL = "Start"
-NO_DASHBOARD = "the dashboard is not there yet; this is the live status"
 Config = Annotated[Path | None, typer.Argument(metavar="CONFIG", help="A TOML file; see docs/config.md.")]
 Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name of the run. Absent: the config's.")]
 Resume = Annotated[
@@ -104,7 +103,7 @@ def _see_through(start: "Callable[[], Run]", detach: bool, as_json: bool, steers
         run = start()
         if detach:
             return _launched(run, as_json)
-        raise typer.Exit(follow(run, signals, steers=steers, as_json=as_json, note="" if steers else NO_DASHBOARD))
+        raise typer.Exit(follow(run, signals, steers=steers, as_json=as_json, fresh=True))
 
 
 def _launched(run: "Run", as_json: bool) -> None:

@@ -111,7 +111,7 @@ class View:
 
 def look(run: Run) -> View:
     """One look, for a command that ends after it."""
-    with Watch(run, steps=1) as watch:
+    with Watch(run, steps=1, fresh=True) as watch:
         return watch.view()
 
 
@@ -131,11 +131,14 @@ def _step(row: StepRow) -> dict[str, Any]:
 class Watch:
     """Looking again and again at one run."""
 
-    def __init__(self, run: Run, steps: int = SHOWN_STEPS) -> None:
+    def __init__(self, run: Run, steps: int = SHOWN_STEPS, fresh: bool = False) -> None:
+        """`fresh`: the run was launched just now, so that all it told is news."""
         self.run, self._steps = run, steps
         self._queries: Queries | None = None
         self._plan: plans.Plan | None = None
         self._stream = Stream(run)
+        if not fresh:
+            self._stream.skip()
 
     def __enter__(self) -> Self:
         return self
