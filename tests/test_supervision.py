@@ -16,6 +16,7 @@ from harbortui.runs import desired
 from harbortui.runs.events import (
     AlarmChanged,
     CheckpointChanged,
+    EpisodeFinished,
     EpisodeStarted,
     EpisodeTurn,
     OperatorAction,
@@ -604,3 +605,30 @@ def test_strays_of_a_run_that_lost_everybody_are_killed_when_it_is_adopted() -> 
         until(lambda: pid_of(run, "a"), "a is back")
     finally:
         end(run)
+
+
+def test_an_episode_is_cancelled_or_put_back_once_and_nobody_else_is_touched(tmp_path: Path) -> None:
+    with running(tmp_path, "demo.rate=40.0") as run:
+        in_state(run, "running")
+
+        def live() -> list[str]:
+            done = {e.id for e in events(run, None, EpisodeFinished)}
+            return [e.id for e in events(run, None, EpisodeStarted) if e.id not in done]
+
+        until(lambda: len(live()) >= 2, "episodes run")
+        with client.connect(run) as speaker:
+            first, second = live()[-2:]
+            speaker.ask("episode", action="cancel", id=first)
+            until(lambda: [e for e in events(run, None, EpisodeFinished) if e.id == first], "it ends")
+            speaker.ask("episode", action="requeue", id=second)
+            until(lambda: [e for e in events(run, None, EpisodeStarted) if (e.id, e.n) == (second, 2)], "it starts anew")
+            answer = speaker.ask("set", key="demo.rate", value="41")
+            until(
+                lambda: [e for e in events(run, "supervisor", OperatorAction) if e.request == answer.request][1:],
+                "another wish is obeyed",
+            )
+        cancelled = [(e.id, e.n, e.error) for e in events(run, None, EpisodeFinished) if e.cause == "cancelled"]
+        assert cancelled == [
+            (first, 1, "cancel asked by the operator"),
+            (second, 1, "requeue asked by the operator"),
+        ]

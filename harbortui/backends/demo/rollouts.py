@@ -118,6 +118,7 @@ class Worker(Actor):
         super().__init__()
         self.live: deque[Episode] = deque()
         self.held = False
+        self.obeyed = 0
         self.wire: Wire | None = None
         self.policy: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self.reading: asyncio.Future[bytes] | None = None
@@ -135,16 +136,14 @@ class Worker(Actor):
                 await asyncio.sleep(due - loop.time())
             elif self.random.random() < 0.02:
                 await asyncio.sleep(0)
-            self._advance()
+            if self.held or not self.live:
+                self.doing("waiting", "" if self.held else "orchestrator")
+                await asyncio.sleep(0.02)
+            else:
+                self.doing("sampling")
+                self._advance()
 
     def _advance(self) -> None:
-        if not self.live:
-            self.doing("waiting", "orchestrator")
-            return
-        if self.held:
-            self.doing("waiting", "")
-            return
-        self.doing("sampling")
         episode = self.live[0]
         self.live.rotate(-1)
         event = next(episode.script)
@@ -178,10 +177,8 @@ class Worker(Actor):
             return
         while True:
             try:
-                self._policy, self._policy_out = await asyncio.open_unix_connection(
-                    str(self.run.runtime / "server.sock")
-                )
-                self._drain = asyncio.ensure_future(self._policy.read())
+                self.policy = await asyncio.open_unix_connection(str(self.run.runtime / "server.sock"))
+                self.reading = asyncio.ensure_future(self.policy[0].read())
                 return
             except OSError:
                 self.doing("waiting", "server")
@@ -196,8 +193,9 @@ class Worker(Actor):
                 seconds = 0.0 if hold or since is None else time.monotonic() - since
                 self.journal.append(EpisodeHeld(id=episode.id, n=episode.n, held=hold, seconds=round(seconds, 3)))
         for order in wanted.episodes:
-            for episode in [e for e in self.live if e.id == order.id]:
+            for episode in [e for e in self.live if e.id == order.id and order.sequence > self.obeyed]:
                 self._end(episode, f"{order.do} asked by the operator", requeue=order.do == "requeue")
+        self.obeyed = wanted.sequence
 
     def _end(self, episode: Episode, why: str, requeue: bool = False) -> None:
         event = episode.finish("cancelled", None, why)
