@@ -79,6 +79,13 @@ def test_help_names_every_command_in_a_group_and_every_command_has_an_example(ru
     assert all(len(line) <= 80 for line in shown.splitlines())
 
 
+def test_every_command_has_json(run: Run) -> None:
+    families = {"config": ["check", "show", "schema"], "index": ["rebuild"]}
+    for command in [command for commands in app.FAMILIES.values() for command in commands]:
+        for words in [[command, sub] for sub in families.get(command, [])] or [[command]]:
+            assert "--json" in run(*words, "--help")[1], words
+
+
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "ping"])
 def test_every_verb_of_the_table_is_a_command_with_its_arguments(run: Run, verb: str) -> None:
     code, shown, _ = run(verb, "--help")

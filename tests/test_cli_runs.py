@@ -334,6 +334,21 @@ def test_in_the_foreground_the_process_is_the_supervisor(place: Place) -> None:
     assert place.state("t") == "suspended"
 
 
+def test_every_line_of_the_tour_in_the_readme_runs_as_it_is_written(place: Place) -> None:
+    text = (ROOT / "README.md").read_text().split("## A short tour")[1]
+    lines = [line for line in text.split("```")[1].splitlines() if line.startswith("harbortui ")]
+    assert len(lines) > 12
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    for line in lines:
+        if " attach " not in line:  # it stays until somebody leaves it
+            done = subprocess.run(
+                line, shell=True, cwd=ROOT, env={**place.env, "PATH": path}, stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, timeout=60,
+            )  # fmt: skip
+            assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    assert place.state("tour") == "finished"
+
+
 # --- on a terminal
 
 

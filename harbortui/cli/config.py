@@ -48,8 +48,8 @@ def show(config: Config, overrides: Overrides = None, as_json: Json = False) -> 
     return None
 
 
-def schema() -> None:
-    """Print the JSON Schema of a config, for editors."""
+def schema(as_json: Json = True) -> None:
+    """Print the JSON Schema of a config, for editors. It is JSON with or without --json."""
     from harbortui.cli import text
     from harbortui.config.load import json_schema
 

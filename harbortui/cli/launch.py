@@ -25,7 +25,7 @@ from harbortui.config.sections import NAME
 from harbortui.runs import layout
 from harbortui.runs.layout import Run
 from harbortui.supervisor import client, plan, secrets
-from harbortui.supervisor.lock import supervised
+from harbortui.supervisor.lock import supervised, user_name
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,8 @@ def start(prepared: Prepared) -> Run:
 
 def resume(run: Run) -> Run:
     """Go on with a run that has ended, as a new attempt."""
+    if (owner := run.path.stat().st_uid) != os.getuid():
+        raise client.NotControllable(f"{run.name} belongs to {user_name(owner)}; you may look at it, not go on with it")
     client.launch(run, "resume")
     return run
 
