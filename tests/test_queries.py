@@ -12,7 +12,7 @@ from runs_story import BEGIN, Told, make_run, story, write
 from harbortui.runs import events as ev
 from harbortui.runs.layout import Run
 from harbortui.runs.queries import EpisodeFilter, Queries
-from harbortui.runs.queries.episodes import SORTS
+from harbortui.runs.queries.finding import SORTS
 from harbortui.runs.reading import open_queries
 
 SUPERVISOR = "supervisor"

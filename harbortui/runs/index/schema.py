@@ -1,16 +1,18 @@
 """The tables of an index, and what of them is content.
 
-Guarantees: `VERSION` is in every index (`user_version`) and changes with the tables; an index of another version is
-never read or written, it is built anew. Episode numbers (`e`) and everything in BOOKKEEPING are an index's own affair;
+Guarantees: every index carries a version (`user_version`) that changes by itself with the tables, and with FILLING,
+which is raised when the same tables are filled in another way; an index of another version is never read or written,
+it is built anew. Episode numbers (`e`) and everything in BOOKKEEPING are an index's own affair;
 all else is content: a function of the events, the same after a rebuild (`harbortui.runs.index.content` compares it).
 Room for full-text search: it will be one more table over `turn.commands` and `fact.body`, by their keys.
 """
 
 import sqlite3
+import zlib
 
 from harbortui.runs.index.rollups import SPECS, ddl
 
-VERSION = 1
+FILLING = 1
 APPLICATION = 0x48425449
 BOOKKEEPING = ("meta", "journal")
 
@@ -68,7 +70,7 @@ CREATE TABLE acknowledged (
 INDEXES = """
 CREATE UNIQUE INDEX episode_id ON episode (id, n);
 CREATE INDEX episode_open ON episode (attempt, started) WHERE finished IS NULL AND superseded IS NULL;
-CREATE INDEX episode_span ON episode (first, superseded, queued, started, finished, attempt);
+CREATE INDEX episode_span ON episode (first, moment, superseded, queued, started, finished, attempt);
 CREATE INDEX episode_finished ON episode (finished);
 CREATE INDEX episode_superseded ON episode (superseded) WHERE superseded IS NOT NULL;
 CREATE INDEX episode_grp ON episode (grp);
@@ -91,12 +93,16 @@ CREATE INDEX cut_t ON cut (t);
 """
 
 
+ROLLUPS = [ddl(name, spec) for name, spec in SPECS.items()]
+VERSION = zlib.crc32(repr((FILLING, TABLES, INDEXES, ROLLUPS)).encode()) & 0x7FFFFFFF
+
+
 def create(connection: sqlite3.Connection) -> None:
     for script in (TABLES, INDEXES):
         for statement in filter(str.strip, script.split(";")):
             connection.execute(statement)
-    for name, spec in SPECS.items():
-        connection.execute(ddl(name, spec))
+    for statement in ROLLUPS:
+        connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
 

@@ -5,7 +5,8 @@ Guarantees: answers are frozen structs that msgspec turns into JSON as they are.
 
 from harbortui.runs.queries.base import IndexUnusable
 from harbortui.runs.queries.book import BookQueries
-from harbortui.runs.queries.episodes import EpisodeFilter, EpisodeQueries
+from harbortui.runs.queries.episodes import EpisodeQueries
+from harbortui.runs.queries.finding import EpisodeFilter
 from harbortui.runs.queries.metrics import MetricQueries
 from harbortui.runs.queries.mission import MissionQueries
 from harbortui.runs.queries.system import SystemQueries

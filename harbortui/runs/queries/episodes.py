@@ -6,36 +6,16 @@ later is still running, without cause and reward. Strings that agents made are r
 """
 
 import json
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from harbortui.runs.events import ENDED
 from harbortui.runs.queries.base import END
+from harbortui.runs.queries.finding import COLUMNS, After, EpisodeFilter, Finding, Sort, State
 from harbortui.runs.queries.run import RunQueries
 
-Sort = Literal["recent", "reward", "turns", "tokens", "seconds"]
-State = Literal["queued", "running", "finished", "lost"]
-After = tuple[float | None, str, int]
-
-SORTS = {"recent": "moment", "reward": "reward", "turns": "turns", "tokens": "tokens", "seconds": "seconds"}
-FEW = 12_000
-COUNTED = 20_000
-
-
-class EpisodeFilter(msgspec.Struct, frozen=True):
-    """Everything given must hold. Superseded attempts and evaluations are left out unless asked for."""
-
-    task: str | None = None
-    cause: str | None = None
-    step: int | None = None
-    group: str | None = None
-    worker: str | None = None
-    state: State | None = None
-    reward_low: float | None = None
-    reward_high: float | None = None
-    superseded: bool = False
-    eval: bool | None = None
+COUNTED = 10_000
 
 
 class EpisodeRow(msgspec.Struct, frozen=True):
@@ -107,22 +87,6 @@ class AttemptDetail(msgspec.Struct, frozen=True):
     holds: list[Hold]
 
 
-_STABLE = "e, id, n, attempt, task, grp, step, policy, eval, first"
-_COLUMNS = (
-    "id, n, attempt, task, grp, step, policy, eval, superseded, queued, started, finished, moment, "
-    "worker, trial, agent, model, cause, reward, turns, prompt, completion, seconds, cost, error, path, flags"
-)
-_THEN = {
-    "superseded": "superseded",
-    "queued": "queued",
-    "started": "started worker trial agent model",
-    "finished": "finished cause reward turns prompt completion tokens seconds cost error path flags",
-}
-_PAST = ", ".join(
-    f"CASE WHEN {when} <= :at THEN {name} END AS {name}" for when, names in _THEN.items() for name in names.split()
-)
-
-
 class EpisodeQueries(RunQueries):
     def episodes(
         self,
@@ -133,83 +97,29 @@ class EpisodeQueries(RunQueries):
         after: After | None = None,
         at: float | None = None,
     ) -> EpisodePage:
-        wanted = filter or EpisodeFilter()
-        column = SORTS[sort]
         with self.snapshot():
-            values, lost_before = self._values(wanted, at)
-            where = _conditions(wanted)
-            source = f"episode {self._driver(wanted, sort, values)}" if at is None else _past()
-            order = "DESC" if descending else "ASC"
-            found: list[tuple[Any, ...]] = []
-            key = after
-            for known in (True, False):
-                if len(found) >= limit or (known and key is not None and key[0] is None):
-                    continue
-                if not known and column == "moment":
-                    break
-                terms = [*where, f"{column} IS {'NOT ' if known else ''}NULL"]
-                if key is not None and (key[0] is not None) == known:
-                    terms.append(_beyond(column if known else "", descending))
-                    values |= {"k": key[0], "kid": key[1], "kn": key[2]}
-                by = f"{column} {order}, id {order}, n {order}" if known else f"id {order}, n {order}"
-                query = f"SELECT e, {_COLUMNS} FROM {source} WHERE {' AND '.join(terms)} ORDER BY {by} LIMIT :limit"
-                with self.snapshot() as connection:
-                    found += connection.execute(query, values | {"limit": limit - len(found)}).fetchall()
+            finding, lost_before = self._finding(filter, at)
+            found = finding.page(sort, descending, limit, after)
             rows = [_row(row, lost_before) for row in found]
-            last = rows[-1] if len(rows) == limit else None
-            return EpisodePage(rows, (_sorted_by(last, sort), last.id, last.n) if last else None)
+            return EpisodePage(rows, (found[-1][1], rows[-1].id, rows[-1].n) if rows and len(rows) == limit else None)
 
     def episode_count(self, filter: EpisodeFilter | None = None, at: float | None = None, cap: int = COUNTED) -> int:
         """How many there are, counted up to `cap`."""
-        wanted = filter or EpisodeFilter()
-        with self.snapshot() as connection:
-            values, _ = self._values(wanted, at)
-            where = " AND ".join(_conditions(wanted)) or "1"
-            source = f"episode {self._driver(wanted, None, values)}" if at is None else _past()
-            query = f"SELECT count(*) FROM (SELECT 1 FROM {source} WHERE {where} LIMIT :cap)"
-            return int(connection.execute(query, values | {"cap": cap}).fetchone()[0])
+        with self.snapshot():
+            return self._finding(filter, at)[0].count(cap)
 
     def episode(self, id: str, at: float | None = None) -> list[AttemptDetail]:
         """Every attempt of one episode, oldest first."""
-        with self.snapshot() as connection:
-            values, lost_before = self._values(EpisodeFilter(), at)
-            source = "episode" if at is None else _past()
-            found = connection.execute(
-                f"SELECT e, {_COLUMNS} FROM {source} WHERE id = :id ORDER BY n", values | {"id": id}
-            ).fetchall()
-            return [self._detail(row, lost_before, values["at"]) for row in found]
+        with self.snapshot():
+            finding, lost_before = self._finding(None, at)
+            return [self._detail(row, lost_before, END if at is None else at) for row in finding.one(id)]
 
-    # --- parts ---
-
-    def _values(self, wanted: EpisodeFilter, at: float | None) -> tuple[dict[str, Any], int]:
-        """The values of all conditions; and the attempt of the run before which whatever did not end is lost."""
+    def _finding(self, wanted: EpisodeFilter | None, at: float | None) -> tuple[Finding, int]:
+        """And the attempt of the run before which whatever did not end is lost."""
         run = self.run(at)
         lost_before = run.attempt + (run.state in ENDED) if run else 0
-        values: dict[str, Any] = {name: getattr(wanted, name) for name in wanted.__struct_fields__}
-        return values | {"at": END if at is None else at, "lost_before": lost_before}, lost_before
-
-    def _driver(self, wanted: EpisodeFilter, sort: Sort | None, values: dict[str, Any]) -> str:
-        """Which index to walk: that of the filter which leaves least when it is little, else of the order asked for."""
-        if wanted.state in ("queued", "running", "lost"):
-            return "INDEXED BY episode_open"
-        tried = [(f"{column} = :{name}", column) for name, column in _INDEXED.items() if values[name] is not None]
-        if reward := _rewards(wanted):
-            cause = ["cause = :cause"] if wanted.cause is not None else []
-            tried.append((" AND ".join(cause + reward), "cause_reward" if cause else "reward"))
-        counts = sorted((self._at_most(where, index, values), index) for where, index in tried)
-        if counts and (counts[0][0] <= FEW or sort is None or (sort == "recent" and len(counts) == 1 and not reward)):
-            return f"INDEXED BY episode_{counts[0][1]}"
-        if sort is None:
-            return ""
-        by_cause = sort == "reward" and wanted.cause is not None
-        return f"INDEXED BY episode_{'cause_reward' if by_cause else SORTS[sort]}"
-
-    def _at_most(self, where: str, index: str, values: dict[str, Any]) -> int:
         with self.snapshot() as connection:
-            query = (
-                f"SELECT count(*) FROM (SELECT 1 FROM episode INDEXED BY episode_{index} WHERE {where} LIMIT {FEW + 1})"
-            )
-            return int(connection.execute(query, values).fetchone()[0])
+            return Finding(connection, wanted or EpisodeFilter(), at, lost_before), lost_before
 
     def _detail(self, row: tuple[Any, ...], lost_before: int, at: float) -> AttemptDetail:
         e, shown = row[0], _row(row, lost_before)
@@ -237,49 +147,8 @@ class EpisodeQueries(RunQueries):
         )
 
 
-_INDEXED = {"task": "task", "cause": "cause", "step": "step", "group": "grp", "worker": "worker"}
-
-
-def _past() -> str:
-    """The table as it was at a moment."""
-    return (
-        "(SELECT *, max(first, coalesce(queued, 0), coalesce(started, 0), coalesce(finished, 0)) AS moment "
-        f"FROM (SELECT {_STABLE}, {_PAST} FROM episode WHERE first <= :at))"
-    )
-
-
-def _conditions(wanted: EpisodeFilter) -> list[str]:
-    terms = [f"{column} = :{name}" for name, column in _INDEXED.items() if getattr(wanted, name) is not None]
-    terms += _rewards(wanted)
-    if not wanted.superseded or wanted.state in ("queued", "running", "lost"):
-        terms.append("superseded IS NULL")
-    if wanted.eval is not None:
-        terms.append("eval = :eval")
-    if wanted.state == "finished":
-        terms.append("finished IS NOT NULL")
-    elif wanted.state is not None:
-        terms.append("finished IS NULL")
-        terms.append(f"attempt {'<' if wanted.state == 'lost' else '>='} :lost_before")
-        if wanted.state != "lost":
-            terms.append(f"started IS {'NOT ' if wanted.state == 'running' else ''}NULL")
-    return terms
-
-
-def _rewards(wanted: EpisodeFilter) -> list[str]:
-    return [
-        f"reward {sign} :{name}"
-        for name, sign in (("reward_low", ">="), ("reward_high", "<="))
-        if getattr(wanted, name) is not None
-    ]
-
-
-def _beyond(column: str, descending: bool) -> str:
-    sign = "<" if descending else ">"
-    return f"({column}, id, n) {sign} (:k, :kid, :kn)" if column else f"(id, n) {sign} (:kid, :kn)"
-
-
 def _row(row: tuple[Any, ...], lost_before: int) -> EpisodeRow:
-    told: dict[str, Any] = dict(zip(_NAMES, row[1:], strict=True))
+    told: dict[str, Any] = dict(zip(COLUMNS, row[2:], strict=True))
     superseded = told["superseded"] is not None
     state: State = "queued" if told["started"] is None else "running"
     if told["finished"] is not None:
@@ -293,11 +162,4 @@ def _row(row: tuple[Any, ...], lost_before: int) -> EpisodeRow:
     return EpisodeRow(**told)
 
 
-def _sorted_by(row: EpisodeRow, sort: Sort) -> float | None:
-    if sort == "tokens":
-        return None if row.completion_tokens is None else float((row.prompt_tokens or 0) + row.completion_tokens)
-    return {"recent": row.moment, "reward": row.reward, "turns": row.turns, "seconds": row.seconds}[sort]
-
-
-_NAMES = [name.strip() for name in _COLUMNS.split(",")]
 _TEXTS = ("worker", "trial", "agent", "model", "error", "path")
