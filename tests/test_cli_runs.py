@@ -1,111 +1,22 @@
-"""The command line with real runs: started, watched, steered, killed and cleaned up as a user would."""
+"""The command line on a run that lives: looked at, steered, left by its supervisor, all while it goes on."""
 
 import csv
 import io
 import json
 import os
-import pty
 import re
-import select
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli_place import FAST, ROOT, Place, on_terminal, supervisor
 
-from harbortui.runs.layout import Run
-from harbortui.supervisor import ledger, procfs
-
-ROOT = Path(__file__).parent.parent
-DEMO = str(ROOT / "configs" / "demo.toml")
-FAST = [
-    "--set", "demo.rate=400.0", "--set", "demo.step_seconds=0.05", "--set", "rollouts.group_size=2",
-    "--set", "rollouts.groups_per_step=2", "--set", "run.budget.steps=100000",
-]  # fmt: skip
-
-
-@dataclass
-class Place:
-    """A folder of runs and a runtime folder, and the program run in them."""
-
-    folder: Path
-    runtime: Path
-    started: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    @property
-    def env(self) -> dict[str, str]:
-        own = {"HARBORTUI_RUNS": str(self.folder), "HARBORTUI_RUNTIME": str(self.runtime), "TERM": "xterm"}
-        return {**os.environ, **own}
-
-    def command(self, *argv: str) -> list[str]:
-        return [sys.executable, "-m", "harbortui", *argv]
-
-    def do(self, *argv: str, code: int = 0) -> str:
-        """The output of a command that ends with `code`."""
-        done = self.ended(*argv)
-        assert done.returncode == code, f"{argv}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr
-        return done.stdout if code == 0 or done.stdout else done.stderr
-
-    def ended(self, *argv: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self.command(*argv), cwd=ROOT, env=self.env, capture_output=True, text=True, timeout=60)
-
-    def start(self, *argv: str) -> subprocess.Popen[str]:
-        """A command that goes on; it is a group of its own, as a shell would make it."""
-        process = subprocess.Popen(
-            self.command(*argv), cwd=ROOT, env=self.env, text=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0,
-        )  # fmt: skip
-        self.started.append(process)
-        return process
-
-    def run(self, name: str) -> Run:
-        return Run(self.folder / name)
-
-    def state(self, name: str) -> str:
-        return ledger.read(self.run(name)).state
-
-    def until(self, condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, f"never within {seconds:g} s: {what}"
-            time.sleep(0.02)
-
-    def until_state(self, name: str, *states: str) -> None:
-        self.until(lambda: self.state(name) in states, f"{name} is {states} (is {self.state(name)})")
-
-    def end(self) -> None:
-        """Nothing may be left, whatever a test has done."""
-        for process in self.started:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
-        for path in self.folder.iterdir() if self.folder.is_dir() else ():
-            owner = ledger.read(Run(path)).owner
-            if pid := _supervisor(Run(path)):
-                os.kill(pid, signal.SIGKILL)
-            for proc in procfs.marked(f"{owner}:") if owner else ():
-                procfs.kill(proc.pid, proc.start)
-        shutil.rmtree(self.runtime, ignore_errors=True)
-
-
-def _supervisor(run: Run) -> int:
-    from harbortui.supervisor.lock import holder, supervised
-
-    return holder(run) if supervised(run) else 0
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    here = Place(tmp_path / "runs", Path(tempfile.mkdtemp(prefix="hx-")))
-    yield here
-    here.end()
+from harbortui.supervisor import procfs
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +37,7 @@ def test_status_has_the_documented_shape(live: Place) -> None:
     said = json.loads(live.do("status", "live", "--json"))
     assert (said["run"], said["state"], said["backend"], said["demo"]) == ("live", "running", "demo", True)
     assert said["step"] >= 2
-    assert said["supervisor"]["pid"] == _supervisor(live.run("live"))
+    assert said["supervisor"]["pid"] == supervisor(live.run("live"))
     assert [p["name"] for p in said["processes"]] == [
         "indexer", "server", "orchestrator", "trainer", "rollouts-0", "rollouts-1"
     ]  # fmt: skip
@@ -228,167 +139,28 @@ def test_checkpoint_set_restart_and_note_do_what_they_say(live: Place) -> None:
     assert "verb=restart state=true" in shown
 
 
-def test_clean_never_touches_a_run_with_a_living_supervisor(live: Place) -> None:
+def test_clean_never_touches_a_run_with_a_livingsupervisor(live: Place) -> None:
     shown = live.do("clean", "--all")
     assert "live: not touched: its supervisor lives" in shown
     assert json.loads(live.do("status", "--json"))["state"] == "running"
 
 
 def test_a_killed_supervisor_is_shown_and_the_next_verb_starts_a_new_one(live: Place) -> None:
-    before = _supervisor(live.run("live"))
+    before = supervisor(live.run("live"))
     os.kill(before, signal.SIGKILL)
-    live.until(lambda: not _supervisor(live.run("live")), "the supervisor is gone")
+    live.until(lambda: not supervisor(live.run("live")), "the supervisor is gone")
     said = json.loads(live.do("status", "live", "--json"))
     assert (said["state"], said["supervisor"]) == ("running", None)
     assert "its supervisor died, 6 processes go on" in said["hint"]
     assert "no supervisor" in live.do("ps")
     pids = {p["name"]: p["pid"] for p in said["processes"]}
     live.do("note", "still there?")
-    assert _supervisor(live.run("live")) not in (0, before)
+    assert supervisor(live.run("live")) not in (0, before)
     assert {p["name"]: p["pid"] for p in json.loads(live.do("status", "--json"))["processes"]} == pids
     assert "live has a supervisor already" in live.do("supervise", "live", code=1)
 
 
-# --- seeing a run through
-
-
-def test_a_demo_of_some_seconds_says_that_it_is_one_and_ends_well(place: Place) -> None:
-    shown = place.do("demo", "--seconds", "1.5", "--rate", "400", "--workers", "1").splitlines()
-    assert all(" run=demo demo=true " in line for line in shown)
-    assert "event=state" in shown[0]
-    assert any(" event=step " in line and " step=1 " in line and " honest=" in line for line in shown)
-    assert " state=finished " in shown[-1]
-    assert place.state("demo") == "finished"
-    said = json.loads(place.do("status", "--json"))
-    assert (said["state"], said["supervisor"], said["hint"]) == ("finished", None, None)
-    assert {p["state"] for p in said["processes"]} == {"exited"}
-    now = json.loads(place.do("attach", "demo", "--json"))
-    assert (now["event"], now["state"], now["demo"], now["step"]) == ("state", "finished", True, said["step"])
-
-
-def test_train_drains_on_ctrl_c_suspends_on_sigterm_and_goes_on_later(place: Place) -> None:
-    train = place.start("train", "--no-ui", DEMO, *FAST, "--name", "t")
-    place.until_state("t", "running")
-    train.send_signal(signal.SIGTERM)
-    out, err = train.communicate(timeout=20)
-    assert train.returncode == 143
-    assert "state=suspended" in out.splitlines()[-2] + out.splitlines()[-1]
-    assert "harbortui: suspend: taking a checkpoint, then freeing everything" in err
-    train = place.start("train", "--resume", "t")
-    place.until_state("t", "running")
-    assert ledger.read(place.run("t")).attempt == 2
-    train.send_signal(signal.SIGINT)
-    out, err = train.communicate(timeout=20)
-    assert train.returncode == 130
-    assert "Ctrl-C again stops it at once" in err
-    assert "event=checkpoint" in out
-    assert place.state("t") == "finished"
-
-
-def test_a_second_ctrl_c_stops_at_once(place: Place) -> None:
-    train = place.start("train", DEMO, *FAST, "--name", "t", "--set", "demo.rate=2.0", "--json")
-    place.until_state("t", "running")
-    train.send_signal(signal.SIGINT)
-    place.until_state("t", "stopping")
-    train.send_signal(signal.SIGINT)
-    out, err = train.communicate(timeout=20)
-    assert train.returncode == 130
-    assert "stopping at once, without a checkpoint" in err
-    assert json.loads(out.splitlines()[0])["demo"] is True
-
-
-def test_a_lost_terminal_leaves_the_run_running_and_stop_ends_it(place: Place) -> None:
-    train = place.start("train", DEMO, *FAST, "--name", "t")
-    place.until_state("t", "running")
-    train.send_signal(signal.SIGHUP)
-    _, err = train.communicate(timeout=20)
-    assert train.returncode == 129
-    assert "t goes on; see it: `harbortui attach t`, end it: `harbortui stop t`" in err
-    assert place.state("t") == "running"
-    followers = [place.start("logs", "-f", "t"), place.start("events", "-f", "-k", "run", "t", "--json")]
-    assert json.loads(place.do("stop", "t", "--wait", "--json"))["state"] == "true"
-    _, told = [follower.communicate(timeout=20)[0] for follower in followers]
-    assert [follower.returncode for follower in followers] == [0, 0]
-    assert [json.loads(line)["state"] for line in told.splitlines()] == ["preparing", "running", "stopping", "finished"]
-    assert place.state("t") == "finished"
-    assert "t is finished; `harbortui run --resume t` goes on with it" in place.do("pause", "t", code=1)
-
-
-def test_a_run_that_fails_ends_with_1_and_says_why(place: Place) -> None:
-    fault = 'demo.faults=[{process="trainer", after=0.1, do="exit", amount=3.0}]'
-    done = place.ended("train", DEMO, *FAST, "--set", fault, "--set", "supervision.failures=1", "--name", "t")
-    assert done.returncode == 1
-    assert re.search(r"event=state .* state=failed .*trainer", done.stdout)
-    assert re.search(r"event=process .* process=trainer state=failed", done.stdout)
-    assert place.do("status", "t").splitlines()[1].startswith("t  failed")
-
-
-def test_in_the_foreground_the_process_is_the_supervisor(place: Place) -> None:
-    process = place.start("train", DEMO, *FAST, "--name", "t", "--foreground")
-    place.until_state("t", "running")
-    assert _supervisor(place.run("t")) == process.pid
-    process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=20)
-    assert process.returncode == 0
-    assert "event=state run=t demo=true state=running" in out
-    assert place.state("t") == "suspended"
-
-
-def test_every_line_of_the_tour_in_the_readme_runs_as_it_is_written(place: Place) -> None:
-    text = (ROOT / "README.md").read_text().split("## A short tour")[1]
-    lines = [line for line in text.split("```")[1].splitlines() if line.startswith("harbortui ")]
-    assert len(lines) > 12
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    for line in lines:
-        if " attach " not in line:  # it stays until somebody leaves it
-            done = subprocess.run(
-                line, shell=True, cwd=ROOT, env={**place.env, "PATH": path}, stdin=subprocess.DEVNULL,
-                capture_output=True, text=True, timeout=60,
-            )  # fmt: skip
-            assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-    assert place.state("tour") == "finished"
-
-
 # --- on a terminal
-
-
-@dataclass
-class Terminal:
-    """A program on a terminal of 80 columns."""
-
-    process: subprocess.Popen[bytes]
-    fd: int
-    seen: bytes = b""
-
-    def until(self, pattern: str, seconds: float = 15.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not re.search(pattern.encode(), self.seen):
-            assert time.monotonic() < deadline, f"never seen: {pattern}\n{self.seen.decode()}"
-            if select.select([self.fd], [], [], 0.1)[0]:
-                try:
-                    self.seen += os.read(self.fd, 65536)
-                except OSError:
-                    assert re.search(pattern.encode(), self.seen), self.seen.decode()
-
-    def press(self, key: bytes) -> None:
-        os.write(self.fd, key)
-
-
-def on_terminal(place: Place, *argv: str) -> Terminal:
-    outer, inner = pty.openpty()
-    import fcntl
-    import struct
-    import termios
-
-    fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    code = "import fcntl,os,sys,termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *place.command(*argv)], cwd=ROOT, env=place.env,
-        stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
-    )  # fmt: skip
-    os.close(inner)
-    place.started.append(process)  # type: ignore[arg-type]
-    return Terminal(process, outer)
 
 
 def test_on_a_terminal_the_status_is_live_and_q_leaves_the_run_running(live: Place) -> None:
@@ -408,54 +180,3 @@ def test_a_verb_that_loses_something_asks_on_a_terminal(live: Place) -> None:
     assert face.process.wait(10) == 1
     face.until("aborted; nothing was done")
     assert live.state("live") == "running"
-
-
-# --- cleaning up
-
-
-def test_clean_removes_what_a_dead_run_left_and_nothing_else(place: Place) -> None:
-    place.do("demo", "--detach", "--name", "dead", *FAST)
-    place.until_state("dead", "running")
-    stranger = subprocess.Popen(["sleep", "60"])
-    os.kill(_supervisor(place.run("dead")), signal.SIGKILL)
-    place.until(lambda: not _supervisor(place.run("dead")), "the supervisor is gone")
-    owned = [pid for pairs in ledger.read(place.run("dead")).living().values() for pid, _ in pairs]
-    assert len(owned) == 12
-    assert "processes without a supervisor: dead" in place.do("doctor")
-    listed = place.do("clean", "dead", "--dry-run")
-    assert all(f"would remove process {pid} " in listed for pid in owned)
-    assert all(procfs.read(pid) for pid in owned)
-    said = json.loads(place.do("clean", "--all", "--json"))["runs"]
-    assert [(one["run"], one["removed"], one["stuck"]) for one in said] == [("dead", True, [])]
-    assert {p["pid"] for p in said[0]["processes"]} == set(owned)
-    assert not procfs.marked(f"{ledger.read(place.run('dead')).owner}:")
-    assert not place.run("dead").runtime.exists()
-    assert stranger.poll() is None
-    stranger.kill()
-    stranger.wait()
-    now = json.loads(place.do("status", "dead", "--json"))
-    assert (now["state"], {p["state"] for p in now["processes"]}) == ("lost", {"lost"})
-    assert place.do("clean", "dead") == "dead: nothing to remove\n"
-    assert json.loads(place.do("index", "rebuild", "dead", "--json"))["bytes"] > 0
-
-
-def test_text_from_a_run_can_neither_steer_the_terminal_nor_be_taken_for_markup(place: Place) -> None:
-    place.do("demo", "--seconds", "0.5", "--rate", "400", "--name", "evil")
-    run = place.run("evil")
-    hostile = "\x1b]52;c;aGk=\x07\x1b[2J[red]not red[/red] \u202etxt \x9b31m\r\n"
-    with open(run.log("trainer"), "a") as log:
-        log.write("2040-01-01T00:00:00.000Z " + hostile)
-    (journal,) = run.journals.glob("supervisor-*.jsonl")
-    event = {
-        "kind": "alarm", "t": time.time(), "attempt": 1, "key": "evil", "state": "raised",
-        "text": hostile, "remedy": hostile, "severity": "critical",
-    }  # fmt: skip
-    with open(journal, "a") as lines:
-        lines.write(json.dumps(event) + "\n")
-    for command in (["logs", "-n", "1"], ["status"], ["events", "-n", "1"], ["attach"], ["ps"]):
-        face = on_terminal(place, *command, "evil") if command != ["ps"] else on_terminal(place, "ps")
-        assert face.process.wait(15) == 0
-        face.until("evil" if command != ["logs", "-n", "1"] else "trainer")
-        for sign in (b"\x1b]", b"\x1b[2J", "\u202e".encode(), "\x9b".encode()):
-            assert sign not in face.seen, (command, sign)
-        assert b"not red[/red]" in face.seen or command == ["ps"]

@@ -1,9 +1,10 @@
 """`harbortui clean`: removes what a run has left on this machine, and nothing else.
 
-Guarantees: only processes that the run's ledger names (by pid and start time) or that carry the run's mark in their
-environment are ended, and only the run's own folder for sockets and secrets is removed; the run directory stays. A run
-with a living supervisor is never touched, and none can start while its leftovers are removed (its lock is held).
-Keepers are asked to stop first; what is still there after a deadline is killed.
+Guarantees: only processes that the run's ledger names (by pid and start time), keepers that listen in the run's own
+runtime folder, and processes that carry the run's mark in their environment are ended, and only the run's own folder
+for sockets and secrets is removed; the run directory stays. A run with a living supervisor is never touched, and none
+can start while its leftovers are removed (its lock is held). Keepers are asked to stop first; what is still there
+after a deadline is killed.
 
 On failure: what could not be removed is named, exit code 1.
 """
@@ -116,6 +117,10 @@ def look(run: "Run") -> Leftovers:
             left.processes[pid] = (f"{name}, its keeper" if keeper else name, start)
             if keeper:
                 left.keepers.append((pid, start))
+    for name, (pid, start) in _listening(run).items():
+        if pid not in left.processes:
+            left.processes[pid] = (f"{name}, its keeper", start)
+            left.keepers.append((pid, start))
     if ledger.owner and ledger.here():
         for proc in _marked(ledger.owner):
             left.processes.setdefault(proc.pid, ("carries the run's mark", proc.start))
@@ -123,6 +128,28 @@ def look(run: "Run") -> Leftovers:
         if _ours(folder, run):
             left.folders.append(folder)
     return left
+
+
+def _listening(run: "Run") -> dict[str, tuple[int, int]]:
+    """Keepers that answer in the run's own runtime folder, as the kernel names them: also without a ledger."""
+    import os
+    import socket
+    import struct
+
+    from harbortui.supervisor import ledger as ledgers
+    from harbortui.supervisor import procfs
+
+    found = {}
+    for name, path in ledgers.sockets(run).items():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            try:
+                sock.connect(str(path))
+                pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            except OSError:
+                continue
+        if uid == os.getuid() and (proc := procfs.read(pid)):
+            found[name] = (pid, proc.start)
+    return found
 
 
 def _marked(owner: str) -> "list[Proc]":

@@ -78,7 +78,7 @@ def tools() -> Iterator[Check]:
         ("tmux", "agents' terminals", "install it with the system's packages: tmux"),
         ("bwrap", "the sandbox", "install it with the system's packages: bubblewrap"),
     ):
-        path = shutil.which(tool)
+        path = shutil.which(tool) or shutil.which(tool, path=".tools")
         if not path:
             yield Check(tool, "warn", f"not found; needed for {what}", remedy)
             continue
