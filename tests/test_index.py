@@ -18,8 +18,10 @@ from runs_story import BEGIN, journal_of, make_run, story, write
 
 from harbortui.runs import events as ev
 from harbortui.runs.index import content, place, schema
+from harbortui.runs.index.attempts import Attempts
 from harbortui.runs.index.ingest import Ingest
 from harbortui.runs.index.place import Lock, Place, place_of, remote_kind
+from harbortui.runs.index.rollups import Rollups
 from harbortui.runs.index.writer import Index
 from harbortui.runs.layout import Run
 from harbortui.runs.reading import lag, open_queries, rebuild
@@ -57,46 +59,52 @@ def defects(run: Run) -> list[tuple[str, str, int]]:
 
 # --- order ---
 
-times = st.integers(0, 60).map(lambda n: BEGIN + n / 2)
 small = st.integers(0, 3)
-ids = st.sampled_from(["e1", "e2"])
 values = st.sampled_from([None, 0.0, -0.0, 0.25, 1.0])
 
 
-def of(kind: type[ev.Event], **fields: Any) -> st.SearchStrategy[ev.Event]:
+def moments(last: int) -> st.SearchStrategy[float]:
+    return st.integers(0, last).map(lambda n: BEGIN + n * 4)
+
+
+def of(kind: type[ev.Event], times: st.SearchStrategy[float], **fields: Any) -> st.SearchStrategy[ev.Event]:
     return st.builds(kind, t=times, m=times, attempt=st.integers(1, 2), **fields)
 
 
-attempts = {"id": ids, "n": st.integers(1, 3)}
-anything = st.one_of(
-    of(
-        ev.EpisodeQueued,
-        **attempts,
-        task=st.sampled_from(["", "t1", "t2"]),
-        group=st.sampled_from(["", "g1"]),
-        step=st.none() | small,
-        eval=st.booleans(),
-    ),
-    of(ev.EpisodeStarted, **attempts, worker=st.sampled_from(["w1", "w2"]), task=st.sampled_from(["", "t3"])),
-    of(ev.EpisodePhase, **attempts, phase=st.sampled_from(["environment", "agent"])),
-    of(ev.EpisodeTurn, **attempts, turn=small, completion_tokens=small, context=values),
-    of(ev.EpisodeHeld, **attempts, held=st.booleans(), seconds=st.floats(0, 9)),
-    of(ev.EpisodeFinished, **attempts, cause=st.sampled_from(ev.CAUSES), reward=values, seconds=st.floats(0, 9)),
-    of(
-        ev.GroupChanged,
-        id=st.just("g1"),
-        state=st.sampled_from(["opened", "trained", "dropped"]),
-        step=st.none() | small,
-    ),
-    of(ev.StepDone, step=small, loss=values),
-    of(ev.MetricRow, values=st.just({"kl": 0.5}), step=st.none() | small),
-    of(ev.RunChanged, state=st.sampled_from(["running", "paused"]), resumed_from=st.none() | small),
-    of(ev.Resources, process=st.just("trainer"), cpu=st.floats(0, 9), gpu_use=st.none() | st.floats(0, 1), rss=small),
-    of(ev.Acknowledged, sequence=small),
-    of(ev.AlarmChanged, key=st.just("k"), state=st.sampled_from(["raised", "cleared"])),
-    of(ev.Activity, doing=st.sampled_from(["training", "idle"])),
-)
-told = st.lists(st.tuples(st.sampled_from(PROCESSES), anything), max_size=40)
+def episodes(times: st.SearchStrategy[float], ids: list[str]) -> list[st.SearchStrategy[ev.Event]]:
+    key: dict[str, Any] = {"id": st.sampled_from(ids), "n": st.integers(1, 3)}
+    queued = {"task": st.sampled_from(["", "t1", "t2"]), "group": st.sampled_from(["", "g1"]), "eval": st.booleans()}
+    return [
+        of(ev.EpisodeQueued, times, **key, **queued, step=st.none() | small),
+        of(ev.EpisodeStarted, times, **key, worker=st.sampled_from(["w1", "w2"]), task=st.sampled_from(["", "t3"])),
+        of(ev.EpisodePhase, times, **key, phase=st.sampled_from(["environment", "agent"])),
+        of(ev.EpisodeTurn, times, **key, turn=small, completion_tokens=small, context=values),
+        of(ev.EpisodeHeld, times, **key, held=st.booleans(), seconds=st.floats(0, 9)),
+        of(ev.EpisodeFinished, times, **key, cause=st.sampled_from(ev.CAUSES), reward=values, seconds=st.floats(0, 9)),
+    ]
+
+
+def others(times: st.SearchStrategy[float]) -> list[st.SearchStrategy[ev.Event]]:
+    states = st.sampled_from(["opened", "trained", "dropped"])
+    use = {"cpu": st.floats(0, 9), "gpu_use": st.none() | st.floats(0, 1), "rss": small}
+    return [
+        of(ev.GroupChanged, times, id=st.just("g1"), state=states, step=st.none() | small),
+        of(ev.StepDone, times, step=small, loss=values),
+        of(ev.MetricRow, times, values=st.just({"kl": 0.5}), step=st.none() | small),
+        of(ev.RunChanged, times, state=st.sampled_from(["running", "paused"]), resumed_from=st.none() | small),
+        of(ev.Resources, times, process=st.just("trainer"), **use),
+        of(ev.Acknowledged, times, sequence=small),
+        of(ev.AlarmChanged, times, key=st.just("k"), state=st.sampled_from(["raised", "cleared"])),
+        of(ev.Activity, times, doing=st.sampled_from(["training", "idle"])),
+    ]
+
+
+def lists(kinds: list[st.SearchStrategy[ev.Event]]) -> st.SearchStrategy[list[tuple[str, ev.Event]]]:
+    return st.lists(st.tuples(st.sampled_from(PROCESSES), st.one_of(kinds)), max_size=40)
+
+
+crowded = lists(episodes(moments(3), ["e1"]))
+various = lists(episodes(moments(30), ["e1", "e2"]) + others(moments(30)))
 
 
 def ingested(batches: list[list[tuple[str, str, bytes]]]) -> list[tuple[str, tuple[object, ...]]]:
@@ -113,8 +121,8 @@ def ingested(batches: list[list[tuple[str, str, bytes]]]) -> list[tuple[str, tup
     return found
 
 
-@settings(max_examples=150)
-@given(told=told, seed=st.integers(0, 2**32))
+@settings(max_examples=300)
+@given(told=crowded | various, seed=st.integers(0, 2**32))
 def test_order_journals_batches_and_repetition_do_not_matter(told: list[tuple[str, ev.Event]], seed: int) -> None:
     dice = random.Random(seed)
     lines = [(process, process, ev.encode(event)) for process, event in told]
@@ -132,28 +140,27 @@ def test_rollups_are_the_sums_of_the_rows(run: Run, seed: int) -> None:
     with indexed(run):
         pass
     connection = sqlite3.connect(place_of(run).index)
-    current = "FROM episode WHERE finished IS NOT NULL AND superseded IS NULL"
-    own = f"{current} AND cause IN ({', '.join(repr(cause) for cause in sorted(ev.POLICY_CAUSES))})"
-    for table, key in (("task_tally", "eval, task"), ("step_tally", "eval, attempt, step"), ("group_tally", "grp")):
-        counted = f"SELECT {key}, count(*), sum(turns) {current} AND step IS NOT NULL GROUP BY {key}"
-        where = "WHERE n > 0" if table != "task_tally" else None
-        if where:
-            summed = f"SELECT {key}, n, turns FROM {table} {where}"
-            if table == "step_tally":
-                assert set(connection.execute(summed)) == set(connection.execute(counted))
-    (n, honest, reward), (rows,), (mine, total) = (
-        connection.execute(query).fetchone()
-        for query in (
-            "SELECT sum(n), sum(own), sum(reward) FROM bucket",
-            f"SELECT count(*) {current}",
-            f"SELECT count(*), coalesce(sum(reward), 0) {own}",
+    mine = ", ".join(repr(cause) for cause in sorted(ev.POLICY_CAUSES))
+    counted = (
+        f"count(*), sum(cause IN ({mine})), "
+        f"sum(CASE WHEN cause IN ({mine}) THEN 1000000 * coalesce(reward, 0) ELSE 0 END), sum(turns) FROM episode "
+        "WHERE finished IS NOT NULL AND superseded IS NULL"
+    )
+    for table, keys, among in (
+        ("task_tally", ["eval", "task"], ""),
+        ("step_tally", ["eval", "attempt", "step"], "AND step IS NOT NULL"),
+        ("heat", ["eval", "task", "attempt", "step"], "AND step IS NOT NULL"),
+        ("group_tally", ["grp"], ""),
+        ("bucket", ["eval"], ""),
+    ):
+        key = ", ".join(keys)
+        rolled = (
+            f"SELECT {key}, sum(n), sum(own), sum(reward), sum(turns) FROM {table} GROUP BY {key} HAVING sum(n) > 0"
         )
-    )
-    assert (n, honest, reward) == (rows, mine, round(total * 1_000_000))
-    assert (
-        connection.execute("SELECT sum(told), sum(completion) FROM pace").fetchone()
-        == connection.execute("SELECT count(*), sum(completion) FROM turn").fetchone()
-    )
+        summed = f"SELECT {key}, {counted} {among} GROUP BY {key}"
+        assert sorted(connection.execute(rolled)) == sorted(connection.execute(summed)), table
+    told = connection.execute("SELECT count(*), sum(completion) FROM turn").fetchone()
+    assert connection.execute("SELECT sum(told), sum(completion) FROM pace").fetchone() == told
     connection.close()
 
 
@@ -325,6 +332,45 @@ def test_a_journal_that_is_not_what_was_read_makes_the_index_be_built_anew(run: 
         pass
     pieces = digest(run)
     assert ("index", "built anew", 1) in defects(run)
+    rebuild(run)
+    assert digest(run) == pieces
+
+
+def test_a_rebuild_that_failed_is_tried_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(run, story(7))
+    with indexed(run) as index:
+        place_of(run).request.touch()
+        with monkeypatch.context() as broken:
+            broken.setattr(schema, "create", lambda connection: connection.execute("full disk"))
+            with pytest.raises(sqlite3.OperationalError):
+                index.poll()
+        write(run, story(8), pid=200)
+        while index.poll():
+            pass
+        assert not place_of(run).request.exists()
+    pieces = digest(run)
+    rebuild(run)
+    assert digest(run) == pieces
+
+
+@pytest.mark.parametrize("where", [(Rollups, "write"), (Attempts, "flush")])
+def test_a_batch_that_failed_at_its_end_is_taken_in_again_whole(
+    run: Run, monkeypatch: pytest.MonkeyPatch, where: tuple[type, str]
+) -> None:
+    def fail(self: object) -> None:
+        original(self)
+        raise MemoryError
+
+    original = getattr(*where)
+    with indexed(run) as index:
+        write(run, story(8))
+        with monkeypatch.context() as broken:
+            broken.setattr(*where, fail)
+            with pytest.raises(MemoryError):
+                index.poll()
+        while index.poll():
+            pass
+    pieces = digest(run)
     rebuild(run)
     assert digest(run) == pieces
 

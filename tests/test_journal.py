@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs_story import make_run
 
@@ -378,6 +378,70 @@ def test_any_event_survives_the_journal(tmp_path_factory: pytest.TempPathFactory
     with Journal(tmp_path_factory.mktemp("j") / "p-1-1.jsonl", "p", "p", attempt=1) as journal:
         assert journal.append(event)
     assert read(journal.path) == ([read(journal.path)[0][0], event], [])
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            ["append", "append", "durable", "full", "room", "delete", "replace", "flush", "reopen", "tear"]
+        ),
+        max_size=25,
+    )
+)
+def test_whatever_happens_every_acknowledged_event_is_read_once_and_in_order(
+    tmp_path_factory: pytest.TempPathFactory, happenings: list[str]
+) -> None:
+    run = make_run(tmp_path_factory.mktemp("j") / "run")
+    journal = Journal.open(run, "p", "p", 1)
+    acknowledged: list[str] = []
+    lost: set[str] = set()
+    waiting: list[str] = []
+    with contextlib.ExitStack() as disk:
+        for number, happening in enumerate(happenings):
+            if happening in ("append", "durable"):
+                text = str(number)
+                kind = Note(text=text) if happening == "append" else OperatorAction(verb=text, state="accepted")
+                if journal.append(kind):
+                    acknowledged += [*waiting, text]
+                    waiting.clear()
+                else:
+                    waiting.append(text)
+            elif happening == "full":
+                size = journal.path.stat().st_size if journal.path.exists() else 0
+                disk.enter_context(room(size + number))
+            elif happening == "room":
+                disk.close()
+            elif happening == "delete":
+                journal.path.unlink(missing_ok=True)
+            elif happening == "replace":
+                with contextlib.suppress(OSError):
+                    (run.journals / "other").write_bytes(b"{}\n")
+                    (run.journals / "other").rename(journal.path)
+            elif happening == "flush" and journal.flush():
+                acknowledged += waiting
+                waiting.clear()
+            elif happening == "reopen":
+                lost |= set(waiting) if journal.close() else set()
+                acknowledged += [] if journal.pending else waiting
+                waiting.clear()
+                disk.close()
+                journal = Journal.open(run, "p", "p", 1)
+            elif happening == "tear" and journal.path.exists():
+                journal.close()
+                disk.close()
+                acknowledged += waiting if not journal.pending else []
+                waiting.clear()
+                with journal.path.open("ab") as file:
+                    file.write(b'{"kind":"no')
+                journal = Journal.open(run, "p", "p", 1)
+    journal.flush()
+    journal.close()
+    events, wrong = read(journal.path)
+    found = [e.text if isinstance(e, Note) else e.verb for e in events if isinstance(e, Note | OperatorAction)]
+    assert [text for text in found if text in acknowledged] == acknowledged
+    assert set(found) - set(acknowledged) <= set(waiting) | lost
+    assert set(wrong) <= {"torn line"}
 
 
 def test_all_journals_are_merged_by_time_and_followed(run: Run) -> None:

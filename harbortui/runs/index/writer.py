@@ -112,6 +112,8 @@ class Index:
 
     def poll(self, limit: int = BATCH_BYTES) -> int:
         """Take in about `limit` new bytes in one transaction; 0 when nothing was new."""
+        if self._connection is None:
+            self.open()
         try:
             if self._place.request.exists():
                 raise _Stale("it was asked for")
@@ -121,10 +123,13 @@ class Index:
         except _Stale as stale:
             self.rebuild(str(stale))
         except sqlite3.DatabaseError as error:
-            if (error.sqlite_errorcode & 0xFF) in _PASSING:
+            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOMEM) & 0xFF in _PASSING:
                 self._recall()
                 raise
             self.rebuild(f"it was damaged ({error})")
+        except Exception:
+            self._recall()
+            raise
         return 1
 
     def catch_up(self, progress: Progress | None = None) -> None:

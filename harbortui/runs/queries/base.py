@@ -20,7 +20,7 @@ from typing import Any, Self
 from harbortui.runs.events import Event, Unknown, decode
 from harbortui.runs.index import schema
 
-BUSY_SECONDS = 5.0
+BUSY_SECONDS = 1.0
 END = 2.0**33
 
 
