@@ -14,7 +14,7 @@ def main() -> int:
     quick = "--quick" in sys.argv
     missed = 0
     ours: list[Figure] = []
-    print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()}")
     parts: list[tuple[str, Callable[[], list[Figure]]]] = [
         ("commands", lambda: commands.figures(quick)),
         ("supervision", lambda: supervision.figures(quick)),

@@ -33,7 +33,9 @@ def figures(quick: bool = False) -> list[Figure]:
         try:
             status = wall("status", "bench", "--json")
         finally:
-            subprocess.run([sys.executable, "-m", "harbortui", "stop", "bench", "--now", "--wait", "--yes"], check=False)
+            subprocess.run(
+                [sys.executable, "-m", "harbortui", "stop", "bench", "--now", "--wait", "--yes"], check=False
+            )
     return [
         Figure("harbortui --version", version, "s", "<=", 0.25),
         Figure("harbortui status --json, of a live run", status, "s", "<=", 0.4),

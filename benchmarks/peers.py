@@ -34,7 +34,9 @@ def install(folder: Path) -> Path | None:
     place = folder / "venv"
     made = subprocess.run([str(uv), "venv", "-q", "-p", sys.executable, str(place)], capture_output=True)
     python = place / "bin" / "python"
-    added = subprocess.run([str(uv), "pip", "install", "-q", "-p", str(python), "honcho", "circus"], capture_output=True)
+    added = subprocess.run(
+        [str(uv), "pip", "install", "-q", "-p", str(python), "honcho", "circus"], capture_output=True
+    )
     return place / "bin" if not (made.returncode or added.returncode) else None
 
 

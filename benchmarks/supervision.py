@@ -49,7 +49,10 @@ def run_of(specs: list[ProcessSpec], **more: Any) -> Iterator[Run]:
 
 def sleeper(i: int, backoff: float = 0.01) -> ProcessSpec:
     return ProcessSpec(
-        name=f"child-{i:02d}", role="rollouts", command=["sleep", "100000"], restart=Restart(backoff=backoff, budget=100000)
+        name=f"child-{i:02d}",
+        role="rollouts",
+        command=["sleep", "100000"],
+        restart=Restart(backoff=backoff, budget=100000),
     )
 
 

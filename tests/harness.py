@@ -9,10 +9,11 @@ from typing import Any
 
 from harbortui.backends.plans import plan_for
 from harbortui.config.load import load
-from harbortui.runs.events import Event, decode
+from harbortui.runs.events import Event, ProcessChanged, RunChanged, decode
 from harbortui.runs.layout import Run, create, process_of_journal, runs_folder
 from harbortui.supervisor import client, ledger, plan, procfs, secrets
 from harbortui.supervisor.lock import supervised
+from harbortui.supervisor.plan import Plan, ProcessSpec
 
 FAST = ["demo.rate=400.0", "demo.step_seconds=0.05", "demo.log_lines_per_second=20.0", "run.budget.steps=100000"]
 
@@ -115,3 +116,23 @@ def _command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
     except OSError:
         return "?"
+
+
+def a_run(*specs: ProcessSpec, name: str = "custom", **more: object) -> Run:
+    whole = Plan(name=name, backend="demo", processes=list(specs), **more)  # type: ignore[arg-type]
+    run = create(runs_folder() / name, {"run.toml": "", "plan.json": plan.encode(whole).decode()})
+    secrets.store(run, secrets.make())
+    return run
+
+
+def shell(name: str, script: str, **more: object) -> ProcessSpec:
+    return ProcessSpec(name=name, role="server", command=["bash", "-c", script], **more)  # type: ignore[arg-type]
+
+
+def states(run: Run) -> list[str]:
+    found = [e.state for e in events(run, "supervisor", RunChanged)]
+    return [s for i, s in enumerate(found) if i == 0 or found[i - 1] != s]
+
+
+def lives_of(run: Run, process: str) -> list[ProcessChanged]:
+    return [e for e in events(run, "supervisor", ProcessChanged) if e.process == process]

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import shutil
 import signal
 import statistics
 import sys
@@ -163,6 +164,18 @@ def test_an_end_that_nobody_saw_is_read_from_the_record(spawn: Spawn) -> None:
         return await end_of(adopted)
 
     assert asyncio.run(second()) == 6
+
+
+def test_a_keeper_whose_folder_is_gone_leaves_with_its_child(spawn: Spawn) -> None:
+    async def story() -> Kept:
+        kept = await spawn("sleep 0.3")
+        await kept.started
+        kept.detach()
+        return kept
+
+    kept = asyncio.run(story())
+    shutil.rmtree(os.environ["HARBORTUI_RUNTIME"])
+    until(lambda: not procfs.alive(kept.keeper, kept.keeper_start), "the keeper has left")
 
 
 def test_a_flood_is_drained_within_the_rotation_limit(spawn: Spawn, tmp_path: Path, proof: bool) -> None:

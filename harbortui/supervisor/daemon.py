@@ -18,6 +18,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -149,6 +150,17 @@ def _settle(run: Run) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard > 0 else soft, hard))
 
 
+def _wait_for_children(seconds: float) -> None:
+    """In the foreground a child may still be printing the last lines."""
+    deadline = time.monotonic() + seconds
+    try:
+        while time.monotonic() < deadline:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                time.sleep(0.02)
+    except ChildProcessError:
+        pass
+
+
 def main(arguments: list[str] | None = None) -> NoReturn:
     parser = argparse.ArgumentParser(prog="harbortui.supervisor.daemon")
     parser.add_argument("run", type=Path)
@@ -165,6 +177,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             _settle(run)
         code = asyncio.run(supervise(run, options.mode, options.foreground, report))
         os.close(lock)
+        if options.foreground:
+            _wait_for_children(1.0)
     except (Refused, LayoutError) as error:
         report.no(str(error))
         if options.report is None:

@@ -166,7 +166,10 @@ class Keeper:
         return listener
 
     def finished(self) -> bool:
-        return self.child_gone and (self.released or (self.recorded and not self.clients))
+        if not self.child_gone or self.released:
+            return self.child_gone
+        nobody_will_ask = self.recorded or not os.path.isdir(os.path.dirname(self.spec["exit"]))
+        return nobody_will_ask and not self.clients
 
     def patience(self) -> int | None:
         if self.kill_at is None:
