@@ -10,14 +10,19 @@ On failure: `IndexUnusable` or `NoPlace`, one sentence with the remedy.
 
 import os
 import sqlite3
-import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from harbortui.runs.index.place import Lock, Place, place_of
-from harbortui.runs.index.writer import Index, Progress
 from harbortui.runs.layout import Run
 from harbortui.runs.queries import IndexUnusable, Queries
+
+if TYPE_CHECKING:
+    import subprocess
+
+Progress = Callable[[int, int], None]
 
 WAIT_SECONDS = 10.0
 LOOK_SECONDS = 0.02
@@ -45,6 +50,8 @@ def _catch_up(run: Run, place: Place, progress: Progress | None) -> bool:
     with Lock(place) as lock:
         if not lock.take():
             return False
+        from harbortui.runs.index.writer import Index
+
         try:
             with Index(run, place) as index:
                 index.open(progress)
@@ -54,8 +61,10 @@ def _catch_up(run: Run, place: Place, progress: Progress | None) -> bool:
         return True
 
 
-def follow(run: Run) -> subprocess.Popen[bytes] | None:
+def follow(run: Run) -> "subprocess.Popen[bytes] | None":
     """Start an indexer that lives as long as this process; None when one is at work already."""
+    import subprocess
+
     with Lock(place_of(run)) as lock:
         if not lock.take():
             return None
@@ -73,6 +82,8 @@ def rebuild(run: Run, progress: Progress | None = None, wait: float = 600.0) -> 
     place = place_of(run)
     with Lock(place) as lock:
         if lock.take():
+            from harbortui.runs.index.writer import Index
+
             with Index(run, place) as index:
                 index.rebuild("it was asked for", progress)
             return
