@@ -19,6 +19,7 @@ TABLES: dict[str, str] = {
     "phase": f"SELECT id, n, t, phase FROM phase {_OF} ORDER BY id, n, t, phase",
     "held": f"SELECT id, n, t, held, held.seconds FROM held {_OF} ORDER BY id, n, t, held, held.seconds",
     "fact": "SELECT * FROM fact ORDER BY kind, key, t, process, body",
+    "alarm": "SELECT * FROM alarm ORDER BY key",
     "grp": "SELECT * FROM grp ORDER BY id",
     "step": "SELECT * FROM step ORDER BY attempt, step, t, tie",
     "cut": "SELECT * FROM cut ORDER BY attempt, m, step, t",

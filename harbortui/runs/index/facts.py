@@ -73,6 +73,16 @@ class Facts:
         if self.fact(event, line, process) and event.resumed_from is not None:
             self._cut(event, event.resumed_from + 1)
 
+    def alarm(self, event: AlarmChanged, line: bytes, process: str) -> None:
+        """And the newest word on each alarm apart, as most are long over."""
+        if self.fact(event, line, process):
+            self._connection.execute(
+                "INSERT INTO alarm VALUES (?,?,?,?) ON CONFLICT (key) DO UPDATE "
+                "SET t = excluded.t, state = excluded.state, body = excluded.body "
+                "WHERE (excluded.t, excluded.body) > (t, body)",
+                (event.key, event.t, event.state, line.strip(b"\0").decode()),
+            )
+
     def resources(self, event: Resources, line: bytes, process: str) -> None:
         if not self.fact(event, line, process):
             return

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from harbortui.runs.events import (
     Acknowledged,
+    AlarmChanged,
     EpisodeFinished,
     EpisodeHeld,
     EpisodePhase,
@@ -53,6 +54,7 @@ class Ingest:
             EpisodeHeld: attempts.held,
             EpisodeFinished: attempts.finished,
             RunChanged: facts.run,
+            AlarmChanged: facts.alarm,
             Resources: facts.resources,
             StepDone: facts.step,
             MetricRow: facts.metrics,

@@ -31,6 +31,7 @@ CREATE TABLE extent (key INTEGER PRIMARY KEY, first REAL NOT NULL, last REAL NOT
 CREATE TABLE fact (
     kind TEXT, key TEXT, t REAL, process TEXT, body TEXT, PRIMARY KEY (kind, key, t, process, body)
 ) WITHOUT ROWID;
+CREATE TABLE alarm (key TEXT PRIMARY KEY, t REAL, state TEXT, body TEXT) WITHOUT ROWID;
 CREATE TABLE episode (
     e INTEGER PRIMARY KEY, id TEXT NOT NULL, n INTEGER NOT NULL, attempt INTEGER NOT NULL,
     first REAL NOT NULL, superseded REAL,
@@ -68,6 +69,10 @@ CREATE TABLE acknowledged (
 """
 
 INDEXES = """
+CREATE INDEX fact_alarm ON fact (t) WHERE kind = 'alarm';
+CREATE INDEX fact_operator ON fact (t) WHERE kind = 'operator';
+CREATE INDEX fact_note ON fact (t) WHERE kind = 'note';
+CREATE INDEX alarm_raised ON alarm (t) WHERE state = 'raised';
 CREATE UNIQUE INDEX episode_id ON episode (id, n);
 CREATE INDEX episode_open ON episode (attempt, started) WHERE finished IS NULL AND superseded IS NULL;
 CREATE INDEX episode_span ON episode (first, moment, superseded, queued, started, finished, attempt);

@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from harbortui.runs.events import AlarmChanged, CheckpointChanged, Defect, Note, OperatorAction
+from harbortui.runs.events import AlarmChanged, CheckpointChanged, Defect, Event, Note, OperatorAction
+from harbortui.runs.queries.base import END, kind_tag
 from harbortui.runs.queries.run import RunQueries
 
 
@@ -85,15 +86,22 @@ class BookQueries(RunQueries):
         with self.snapshot():
             run = self.run(at)
             attempt = run.attempt if run else 0
-            last = [event for key in self._keys("alarm") if (event := self._last(AlarmChanged, key, at))]
-            raised = [event for event in last if event.state == "raised" and event.attempt >= attempt]
+            if at is None:
+                told = self._events("SELECT body FROM alarm WHERE state = 'raised'")
+            else:
+                told = self._events(
+                    "SELECT body FROM (SELECT body, max(t) FROM fact WHERE kind = 'alarm' AND t <= ? GROUP BY key) "
+                    "WHERE json_extract(body, '$.state') = 'raised'",
+                    at,
+                )
+            raised = [event for event in told if isinstance(event, AlarmChanged) and event.attempt >= attempt]
         return sorted((_alarm(event, None) for event in raised), key=lambda row: -row.raised)
 
     def alarm_history(self, limit: int = 200, at: float | None = None) -> list[AlarmRow]:
-        """Every alarm that was ever raised, newest first, with the time at which it was cleared."""
+        """The last alarms, newest first, with the time at which each was cleared."""
         rows: list[AlarmRow] = []
         open_: dict[str, AlarmChanged] = {}
-        for event in self._facts(AlarmChanged, at):
+        for event in self._newest(AlarmChanged, 3 * limit, at):
             raised = open_.pop(event.key, None)
             if raised is not None and event.state == "cleared":
                 rows.append(_alarm(raised, event.t))
@@ -105,13 +113,24 @@ class BookQueries(RunQueries):
     def actions(self, limit: int = 100, at: float | None = None) -> list[ActionRow]:
         """What operators asked for, newest first, with what became of it."""
         told: dict[str, list[OperatorAction]] = {}
-        for number, event in enumerate(self._facts(OperatorAction, at)):
+        for number, event in enumerate(self._newest(OperatorAction, 3 * limit, at)):
             told.setdefault(event.request or f"#{number}", []).append(event)
         rows = [_action(events) for events in told.values()]
         return sorted(rows, key=lambda row: -row.asked)[:limit]
 
     def notes(self, limit: int = 100, at: float | None = None) -> list[NoteRow]:
-        return [NoteRow(note.t, note.text, note.user) for note in self._facts(Note, at)[: -limit - 1 : -1]]
+        return [NoteRow(note.t, note.text, note.user) for note in reversed(self._newest(Note, limit, at))]
+
+    def _newest[E: Event](self, kind: type[E], count: int, at: float | None) -> list[E]:
+        """The last facts of a kind that has an index by time, in order of time."""
+        tag = kind_tag(kind)
+        found = self._events(
+            f"SELECT body FROM fact INDEXED BY fact_{tag} WHERE kind = '{tag}' AND t <= ? "
+            "ORDER BY t DESC, key DESC, process DESC, body DESC LIMIT ?",
+            END if at is None else at,
+            count,
+        )
+        return [event for event in reversed(found) if isinstance(event, kind)]
 
     def defects(self) -> list[DefectRow]:
         with self.snapshot():

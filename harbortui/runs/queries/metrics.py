@@ -95,27 +95,25 @@ class MetricQueries(Reader):
     def series(self, name: str, max_points: int = 400, at: float | None = None) -> Series:
         with self.snapshot() as connection:
             values: dict[str, Any] = {"name": name, "at": END if at is None else at, "none": NO_STEP}
-            stepped = self._row("SELECT 1 FROM metric WHERE name = ? AND step >= 0 LIMIT 1", name) is not None
+            where = "FROM metric WHERE name = :name AND t <= :at AND step"
+            stepped = connection.execute(f"SELECT 1 {where} > :none LIMIT 1", values).fetchone() is not None
             if stepped:
-                where = "name = :name AND step > :none AND t <= :at" + self._superseded(values)
-                where += " AND NOT EXISTS (SELECT 1 FROM metric b WHERE b.name = a.name AND b.attempt = a.attempt "
-                where += "AND b.step = a.step AND b.t > a.t AND b.t <= :at)"
+                x, over = "step", "step"
+                where += " > :none" + self._superseded(values)
+                rows = f"(SELECT step, value, max(t) AS t {where} GROUP BY attempt, step)"
             else:
-                where = "name = :name AND step = :none AND t <= :at"
-            x = "step" if stepped else "t"
-            count, low, high = connection.execute(
-                f"SELECT count(*), min({x}), max({x}) FROM metric a WHERE {where}", values
-            ).fetchone()
-            if not count:
-                return Series(name, "step" if stepped else "time", [])
+                x, over = "t", "time"
+                where += " = :none"
+                rows = f"(SELECT t, value {where})"
+            count, low, high = connection.execute(f"SELECT count(*), min({x}), max({x}) {where}", values).fetchone()
             if count <= max_points:
-                query = f"SELECT {x}, value, value, value FROM metric a WHERE {where} ORDER BY 1, attempt, t, value"
-            else:
-                values |= {"low": low, "width": max((high - low) / max_points, 1e-9)}
-                slot = f"CAST(({x} - :low) / :width AS INTEGER)"
-                query = f"SELECT max({x}), min(value), max(value), value FROM metric a WHERE {where} GROUP BY {slot}"
-            found = connection.execute(query, values).fetchall()
-            return Series(name, "step" if stepped else "time", [Point(*row) for row in found])
+                found = connection.execute(f"SELECT {x}, value FROM {rows} ORDER BY {x}, t, value", values)
+                return Series(name, over, [Point(x, value, value, value) for x, value in found])
+            values |= {"low": low, "width": max((high - low) / max_points, 1e-9)}
+            slot = f"CAST(({x} - :low) / :width AS INTEGER)"
+            ends = connection.execute(f"SELECT max({x}), value FROM {rows} GROUP BY {slot}", values).fetchall()
+            spans = connection.execute(f"SELECT min(value), max(value) FROM {rows} GROUP BY {slot}", values).fetchall()
+            return Series(name, over, [Point(x, *span, last) for (x, last), span in zip(ends, spans, strict=True)])
 
     def _superseded(self, values: dict[str, Any]) -> str:
         """Conditions that leave out what a newer life of the run did anew."""
