@@ -17,6 +17,7 @@ from harbortui.runs import indexer
 from harbortui.runs import journal as journal_module
 from harbortui.runs.events import Note
 from harbortui.runs.index.place import Lock, place_of
+from harbortui.runs.index.writer import Index
 from harbortui.runs.layout import Run
 from harbortui.runs.queries import IndexUnusable
 from harbortui.runs.reading import follow, lag, open_queries, rebuild
@@ -173,6 +174,24 @@ def test_a_dead_run_is_opened_with_progress_and_leaves_no_lock(run: Run) -> None
         assert lag(run, queries) == 0
     with open_queries(run) as again:
         assert again.defects() == []
+
+
+def test_on_a_full_disk_an_index_is_read_as_it_is(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: object, *_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Index, "catch_up", fail)
+    monkeypatch.setattr(Index, "open", fail)
+    write(run, story(1))
+    with pytest.raises(IndexUnusable, match="No space left"):
+        open_queries(run)
+    monkeypatch.undo()
+    open_queries(run).close()
+    monkeypatch.setattr(Index, "catch_up", fail)
+    write(run, story(2), pid=200)
+    with open_queries(run) as queries:
+        assert queries.totals().n > 0
+        assert lag(run, queries) > 0
 
 
 def test_an_opener_waits_for_the_index_that_another_is_about_to_make(run: Run) -> None:

@@ -2,8 +2,8 @@
 
 Guarantees: an opener never waits for a live indexer. When the index's lock is free (a dead run, a foreign one, a
 read-only one, or an indexer that is just being started again) the opener takes it, takes in what is new, telling
-`progress(done, total)` in bytes, and frees it before it returns. `follow` keeps such an index going: an indexer of the
-opener's own, which ends with it.
+`progress(done, total)` in bytes, and frees it before it returns. Where that cannot be written (a full disk) an index
+that is there is read as it is. `follow` keeps such an index going: an indexer of the opener's own, which ends with it.
 
 On failure: `IndexUnusable` or `NoPlace`, one sentence with the remedy.
 """
@@ -48,15 +48,17 @@ def open_queries(run: Run, progress: Progress | None = None, wait: float = WAIT_
 def _catch_up(run: Run, place: Place, progress: Progress | None) -> bool:
     """Take in what is new, when nobody else has that right."""
     with Lock(place) as lock:
-        if not lock.take():
-            return False
-        from harbortui.runs.index.writer import Index
-
         try:
+            if not lock.take():
+                return False
+            from harbortui.runs.index.writer import Index
+
             with Index(run, place) as index:
                 index.open(progress)
                 index.catch_up(progress)
         except (sqlite3.Error, OSError) as error:
+            if place.index.exists():
+                return True
             raise IndexUnusable(f"the index of {run.path} cannot be written in {place.folder}: {error}") from error
         return True
 

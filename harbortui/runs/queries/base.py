@@ -162,7 +162,7 @@ def connect(path: Path) -> sqlite3.Connection:
             raise IndexUnusable(f"{path} is no index ({error}); try `harbortui index rebuild RUN`") from error
     if found != schema.VERSION:
         connection.close()
-        raise IndexUnusable(f"{path} is of version {found}, this program reads {schema.VERSION}")
+        raise IndexUnusable(f"{path} was written by another version of this program; try `harbortui index rebuild RUN`")
     connection.execute("PRAGMA query_only = ON")
     connection.execute("PRAGMA cache_size = -16384")
     return connection

@@ -111,9 +111,11 @@ class MetricQueries(Reader):
                 return Series(name, over, [Point(x, value, value, value) for x, value in found])
             values |= {"low": low, "width": max((high - low) / max_points, 1e-9)}
             slot = f"CAST(({x} - :low) / :width AS INTEGER)"
-            ends = connection.execute(f"SELECT max({x}), value FROM {rows} GROUP BY {slot}", values).fetchall()
-            spans = connection.execute(f"SELECT min(value), max(value) FROM {rows} GROUP BY {slot}", values).fetchall()
-            return Series(name, over, [Point(x, *span, last) for (x, last), span in zip(ends, spans, strict=True)])
+            grouped = f"FROM {rows} GROUP BY {slot} ORDER BY {slot}"
+            ends = connection.execute(f"SELECT max({x}), value {grouped}", values).fetchall()
+            spans = connection.execute(f"SELECT min(value), max(value) {grouped}", values).fetchall()
+            points = [Point(x, low, high, last) for (x, last), (low, high) in zip(ends, spans, strict=True)]
+            return Series(name, over, points)
 
     def _superseded(self, values: dict[str, Any]) -> str:
         """Conditions that leave out what a newer life of the run did anew."""
