@@ -20,10 +20,13 @@ from harness import (
 )
 
 from harbortui.runs.events import (
+    AlarmChanged,
+    Resources,
     RunChanged,
 )
 from harbortui.supervisor import client, ledger, procfs
 from harbortui.supervisor.lock import holder, supervised
+from harbortui.supervisor.plan import Watch
 
 
 def test_children_outlive_the_supervisor_and_the_next_verb_adopts_them(tmp_path: Path) -> None:
@@ -76,6 +79,21 @@ def test_a_killed_keeper_takes_its_child_along_and_both_come_back(tmp_path: Path
         os.kill(entry.keeper, signal.SIGKILL)
         until(lambda: pid_of(run, "rollouts-0") not in (0, entry.pid), "a new worker")
         assert not procfs.alive(entry.pid, entry.start)
+
+
+def test_an_alarm_that_stands_is_raised_once_whoever_watches(tmp_path: Path) -> None:
+    run = a_run(shell("s", "exec sleep 100"), watch=Watch(memory_percent=0.01, sample=0.1))
+    client.launch(run)
+    try:
+        raised = until(lambda: events(run, "supervisor", AlarmChanged), "the alarm")
+        os.kill(holder(run), signal.SIGKILL)
+        until(lambda: not supervised(run), "the lock is free")
+        client.connect(run).close()
+        seen = len(events(run, "supervisor", Resources))
+        until(lambda: len(events(run, "supervisor", Resources)) > seen + 4, "the new supervisor looks around twice")
+        assert [(e.key, e.state) for e in events(run, "supervisor", AlarmChanged)] == [(raised[0].key, "raised")]
+    finally:
+        end(run)
 
 
 def test_a_second_supervisor_is_refused(tmp_path: Path) -> None:

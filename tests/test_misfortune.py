@@ -11,6 +11,7 @@ from harness import end, events, in_state, left_over, prepare, running, until
 
 from harbortui.runs.events import AlarmChanged, Defect, EpisodeTurn, Note, ProcessChanged
 from harbortui.runs.layout import Run
+from harbortui.runs.reading import open_queries
 from harbortui.supervisor import client
 from harbortui.supervisor.lock import supervised
 
@@ -103,6 +104,8 @@ def test_a_clock_that_jumps_is_told_and_disturbs_nobody(
         with client.connect(run) as speaker:
             speaker.ask("pause")
             in_state(run, "paused")
+            with open_queries(run) as queries:
+                until(lambda: queries.run().state == "paused", "the index says what is so")
             speaker.ask("resume")
             in_state(run, "running")
         assert [e.key for e in events(run, "supervisor", AlarmChanged)] == ["clock"]

@@ -10,30 +10,33 @@ from harbortui.runs.events import AlarmChanged, Severity
 
 @dataclass(frozen=True)
 class Alarm:
-    """`text` says what is wrong, `remedy` what to do. Equal keys are the same alarm, whatever the text."""
+    """`text` says what is wrong, `remedy` what to do. Equal keys are the same alarm.
+
+    One that is `kept` stands until it is lowered by hand.
+    ."""
 
     key: str
     text: str
     remedy: str = ""
     severity: Severity = "warning"
     process: str = ""
+    kept: bool = False
 
 
 class AlarmBook:
-    def __init__(self, standing: dict[str, Alarm] | None = None) -> None:
-        self.standing: dict[str, Alarm] = standing or {}
-        self._kept: set[str] = set()
+    """`standing` outlives the supervisor in the ledger: what an earlier one raised, this one clears."""
+
+    def __init__(self, standing: dict[str, Alarm]) -> None:
+        self.standing = standing
 
     def settle(self, now: list[Alarm]) -> list[AlarmChanged]:
         """The alarms of the watchdog as they stand now; those raised by hand stay until lowered."""
         fresh = {alarm.key: alarm for alarm in now}
-        told = [self.raise_(alarm, kept=False) for key, alarm in fresh.items() if key not in self.standing]
-        told += [self.lower(key) for key in list(self.standing) if key not in fresh and key not in self._kept]
+        told = [self.raise_(alarm) for alarm in fresh.values()]
+        told += [self.lower(key) for key, alarm in list(self.standing.items()) if key not in fresh and not alarm.kept]
         return [event for event in told if event]
 
-    def raise_(self, alarm: Alarm, kept: bool = True) -> AlarmChanged | None:
-        if kept:
-            self._kept.add(alarm.key)
+    def raise_(self, alarm: Alarm) -> AlarmChanged | None:
         if alarm.key in self.standing:
             return None
         self.standing[alarm.key] = alarm
@@ -47,7 +50,6 @@ class AlarmBook:
         )
 
     def lower(self, key: str) -> AlarmChanged | None:
-        self._kept.discard(key)
         alarm = self.standing.pop(key, None)
         if alarm is None:
             return None

@@ -114,4 +114,6 @@ class Ending:
             procfs.kill(stray.pid, stray.start, signal.SIGKILL)
         if strays:
             pids = ", ".join(str(stray.pid) for stray in strays)
-            self.supervisor.raise_alarm(Alarm("strays", f"{len(strays)} processes had escaped and were killed: {pids}"))
+            self.supervisor.raise_alarm(
+                Alarm("strays", f"{len(strays)} processes had escaped and were killed: {pids}", kept=True)
+            )

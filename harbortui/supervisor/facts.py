@@ -61,7 +61,8 @@ class Watching:
 
     def _tick(self) -> None:
         supervisor = self.supervisor
-        supervisor.journal.flush()
+        if supervisor.journal.pending:
+            supervisor.journal.flush()
         if supervisor.unsaved:
             supervisor.remember()
         now = time.monotonic()
@@ -74,8 +75,11 @@ class Watching:
             if sample.process == "supervisor":
                 continue
             supervisor.tell(sample)
-        for event in supervisor.alarms.settle(self.look(now)):
+        told = supervisor.alarms.settle(self.look(now))
+        for event in told:
             supervisor.tell(event)
+        if told:
+            supervisor.remember()
 
     def _watch_clock(self, now: float) -> None:
         offset = time.time() - now
@@ -168,7 +172,7 @@ class Watching:
 
     def _ask[T](self, question: Callable[[Queries], T], otherwise: T) -> T:
         try:
-            self._queries = self._queries or Queries(place_of(self.supervisor.run).index)
+            self._queries = self._queries or Queries(place_of(self.supervisor.run).index, patience=0.0)
             return question(self._queries)
         except (IndexUnusable, OSError):
             return otherwise

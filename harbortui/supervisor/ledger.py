@@ -17,6 +17,7 @@ import msgspec
 
 from harbortui.runs.layout import Run, write_whole
 from harbortui.supervisor import procfs
+from harbortui.supervisor.alarms import Alarm
 
 
 class Entry(msgspec.Struct, omit_defaults=True):
@@ -50,6 +51,7 @@ class Ledger(msgspec.Struct, omit_defaults=True):
     level: str = ""
     ending: str = ""
     processes: dict[str, Entry] = {}
+    alarms: dict[str, Alarm] = {}
 
     def here(self) -> bool:
         return self.host == socket.gethostname() and self.boot == procfs.boot_id()

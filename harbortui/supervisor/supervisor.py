@@ -53,7 +53,7 @@ class Supervisor:
         self.reason, self.level = ledger.reason, ledger.level
         self.desired = wishes.read(run)
         self.processes: dict[str, Process] = {}
-        self.alarms = AlarmBook()
+        self.alarms = AlarmBook(ledger.alarms)
         self.watching = Watching(self)
         self.unsaved = False
         self.ending = Ending(self)

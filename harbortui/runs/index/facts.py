@@ -64,8 +64,8 @@ class Facts:
         key = KEYS[type(event)](event, process)
         return bool(
             self._connection.execute(
-                "INSERT OR IGNORE INTO fact VALUES (?,?,?,?,?)",
-                (kind_of(event), key, event.t, process, line.strip(b"\0").decode()),
+                "INSERT OR IGNORE INTO fact VALUES (?,?,?,?,?,?,?)",
+                (kind_of(event), key, event.t, process, line.strip(b"\0").decode(), event.attempt, event.m),
             ).rowcount
         )
 
@@ -77,10 +77,10 @@ class Facts:
         """And the newest word on each alarm apart, as most are long over."""
         if self.fact(event, line, process):
             self._connection.execute(
-                "INSERT INTO alarm VALUES (?,?,?,?) ON CONFLICT (key) DO UPDATE "
-                "SET t = excluded.t, state = excluded.state, body = excluded.body "
-                "WHERE (excluded.t, excluded.body) > (t, body)",
-                (event.key, event.t, event.state, line.strip(b"\0").decode()),
+                "INSERT INTO alarm VALUES (?,?,?,?,?,?) ON CONFLICT (key) DO UPDATE SET attempt = excluded.attempt, "
+                "m = excluded.m, t = excluded.t, state = excluded.state, body = excluded.body "
+                "WHERE (excluded.attempt, excluded.m, excluded.t, excluded.body) > (attempt, m, t, body)",
+                (event.key, event.attempt, event.m, event.t, event.state, line.strip(b"\0").decode()),
             )
 
     def resources(self, event: Resources, line: bytes, process: str) -> None:

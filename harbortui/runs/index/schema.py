@@ -29,9 +29,12 @@ CREATE TABLE bad_line (
 CREATE TABLE unknown (kind TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE extent (key INTEGER PRIMARY KEY, first REAL NOT NULL, last REAL NOT NULL);
 CREATE TABLE fact (
-    kind TEXT, key TEXT, t REAL, process TEXT, body TEXT, PRIMARY KEY (kind, key, t, process, body)
+    kind TEXT, key TEXT, t REAL, process TEXT, body TEXT, attempt INTEGER NOT NULL, m REAL NOT NULL,
+    PRIMARY KEY (kind, key, t, process, body)
 ) WITHOUT ROWID;
-CREATE TABLE alarm (key TEXT PRIMARY KEY, t REAL, state TEXT, body TEXT) WITHOUT ROWID;
+CREATE TABLE alarm (
+    key TEXT PRIMARY KEY, attempt INTEGER, m REAL, t REAL, state TEXT, body TEXT
+) WITHOUT ROWID;
 CREATE TABLE episode (
     e INTEGER PRIMARY KEY, id TEXT NOT NULL, n INTEGER NOT NULL, attempt INTEGER NOT NULL,
     first REAL NOT NULL, superseded REAL,
@@ -73,6 +76,7 @@ CREATE INDEX fact_alarm ON fact (t) WHERE kind = 'alarm';
 CREATE INDEX fact_operator ON fact (t) WHERE kind = 'operator';
 CREATE INDEX fact_note ON fact (t) WHERE kind = 'note';
 CREATE INDEX alarm_raised ON alarm (t) WHERE state = 'raised';
+CREATE INDEX fact_newest ON fact (kind, key, attempt, m);
 CREATE UNIQUE INDEX episode_id ON episode (id, n);
 CREATE INDEX episode_open ON episode (attempt, started) WHERE finished IS NULL AND superseded IS NULL;
 CREATE INDEX episode_span ON episode (first, moment, superseded, queued, started, finished, attempt);

@@ -29,8 +29,10 @@ class IndexUnusable(Exception):
 
 
 class Reader:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience: float = BUSY_SECONDS) -> None:
+        """`patience`: how long to wait for an index that is there and cannot be opened."""
         self.path = path
+        self.patience = patience
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] = (0, 0)
@@ -85,7 +87,7 @@ class Reader:
         identity = (found.st_dev, found.st_ino)
         if self._connection is None or identity != self._identity:
             self.close()
-            self._connection = connect(self.path)
+            self._connection = connect(self.path, self.patience)
             self._identity = identity
         return self._connection
 
@@ -115,23 +117,24 @@ class Reader:
         return [key for (key,) in rows]
 
     def _last[E: Event](self, kind: type[E], key: str, at: float | None) -> E | None:
-        """The newest fact under a key, at a moment."""
-        events = self._events(
-            "SELECT body FROM fact WHERE kind = ? AND key = ? AND t <= ? "
-            "ORDER BY t DESC, process DESC, body DESC LIMIT 1",
-            kind_tag(kind),
-            key,
-            END if at is None else at,
-        )
+        """The newest fact under a key: now, by attempt and monotonic time, so that a clock set back hides nothing."""
+        query = "SELECT body FROM fact WHERE kind = ? AND key = ? "
+        values: list[str | float] = [kind_tag(kind), key]
+        if at is None:
+            query += "ORDER BY attempt DESC, m DESC, t DESC, process DESC, body DESC LIMIT 1"
+        else:
+            query += "AND t <= ? ORDER BY t DESC, process DESC, body DESC LIMIT 1"
+            values.append(at)
+        events = self._events(query, *values)
         return events[0] if events and isinstance(events[0], kind) else None
 
     def _facts[E: Event](self, kind: type[E], at: float | None = None, key: str | None = None) -> list[E]:
-        """All facts of a kind (and key) up to a moment, in order of time."""
+        """All facts of a kind (and key) up to a moment, in the order in which they came about."""
         query, values = "SELECT body FROM fact WHERE kind = ? AND t <= ?", [kind_tag(kind), END if at is None else at]
         if key is not None:
             query, values = query + " AND key = ?", [*values, key]
         events = self._events(query + " ORDER BY t, key, process, body", *values)
-        return sorted((event for event in events if isinstance(event, kind)), key=lambda event: (event.t, event.m))
+        return sorted((event for event in events if isinstance(event, kind)), key=lambda e: (e.attempt, e.m, e.t))
 
     def last_moment(self) -> float:
         """The time of the newest event; 0 when there is none."""
@@ -143,14 +146,14 @@ def kind_tag(kind: type[Event]) -> str:
     return str(kind.__struct_config__.tag)
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
     """Open an index for reading; `IndexUnusable` when that cannot be done."""
-    deadline = time.monotonic() + BUSY_SECONDS
+    deadline = time.monotonic() + patience
     while True:
         try:
             connection = sqlite3.connect(
                 f"file:{_quoted(path)}?mode=ro", uri=True, isolation_level=None, check_same_thread=False,
-                timeout=BUSY_SECONDS, cached_statements=256,
+                timeout=patience, cached_statements=256,
             )  # fmt: skip
             found = schema.version(connection)
             break
