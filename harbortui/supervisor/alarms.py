@@ -13,7 +13,7 @@ class Alarm:
     """`text` says what is wrong, `remedy` what to do. Equal keys are the same alarm.
 
     One that is `kept` stands until it is lowered by hand.
-    ."""
+    """
 
     key: str
     text: str
