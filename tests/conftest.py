@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("suite", database=None, deadline=None)
+settings.register_profile("proof", parent=settings.get_profile("suite"), max_examples=1000)
+settings.load_profile("proof" if os.environ.get("HARBORTUI_PROOF") == "1" else "suite")
 os.environ |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "HARBOR_TELEMETRY": "off", "OMP_WAIT_POLICY": "passive"}
 
 

@@ -397,6 +397,7 @@ def test_whatever_happens_every_acknowledged_event_is_read_once_and_in_order(
     acknowledged: list[str] = []
     lost: set[str] = set()
     waiting: list[str] = []
+    strange = {"torn line"}
     with contextlib.ExitStack() as disk:
         for number, happening in enumerate(happenings):
             if happening in ("append", "durable"):
@@ -422,12 +423,16 @@ def test_whatever_happens_every_acknowledged_event_is_read_once_and_in_order(
                 acknowledged += waiting
                 waiting.clear()
             elif happening == "reopen":
+                if homeless(journal):
+                    lost |= set(acknowledged)
+                    acknowledged.clear()
+                    strange.add("no event")
                 lost |= set(waiting) if journal.close() else set()
                 acknowledged += [] if journal.pending else waiting
                 waiting.clear()
                 disk.close()
                 journal = Journal.open(run, "p", "p", 1)
-            elif happening == "tear" and journal.path.exists():
+            elif happening == "tear" and journal.path.exists() and not homeless(journal):
                 journal.close()
                 disk.close()
                 acknowledged += waiting if not journal.pending else []
@@ -441,7 +446,16 @@ def test_whatever_happens_every_acknowledged_event_is_read_once_and_in_order(
     found = [e.text if isinstance(e, Note) else e.verb for e in events if isinstance(e, Note | OperatorAction)]
     assert [text for text in found if text in acknowledged] == acknowledged
     assert set(found) - set(acknowledged) <= set(waiting) | lost
-    assert set(wrong) <= {"torn line"}
+    assert set(wrong) <= strange
+
+
+def homeless(journal: Journal) -> bool:
+    """Deleted or replaced, and no room to make it anew: only then does closing lose what was acknowledged."""
+    journal.flush()
+    try:
+        return journal.path.stat().st_ino != os.fstat(journal._fd).st_ino
+    except FileNotFoundError:
+        return True
 
 
 def test_all_journals_are_merged_by_time_and_followed(run: Run) -> None:

@@ -4,7 +4,8 @@ Guarantees: `append` returning True is an acknowledgement: the whole line was gi
 outlives the death of any process. Events of the durable kinds (run, step, operator, a whole checkpoint) are also on
 the disk (fdatasync) before `append` returns; all others reach it when the kernel writes back, within seconds, and may
 be lost with the machine, not with a process. A second writer of the same file is refused. A file that was deleted or
-replaced while it is written is made anew with everything that was in it, so that offsets stay valid.
+replaced while it is written is made anew with everything that was in it, so that offsets stay valid. One loss cannot be
+prevented: a file that somebody deleted, on a disk without room to make it anew, until its writer ends.
 
 On failure nothing is raised after opening: with a full disk, a quota or an I/O error `append` returns False and keeps
 the line (`pending` counts them); it is tried again with every append and flush, in order. When more than HELD_BYTES
