@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figure import Figure, percentile
+from harbortui.backends.common import indexer
 from harbortui.runs.events import ProcessChanged, decode
 from harbortui.runs.layout import Run, create
 from harbortui.supervisor import client, ledger, plan, procfs, secrets
@@ -32,9 +33,11 @@ def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
 
 @contextmanager
 def run_of(specs: list[ProcessSpec], **more: Any) -> Iterator[Run]:
+    """A run of these processes and an indexer, so that the watchdog has something to ask."""
     with tempfile.TemporaryDirectory(prefix="hb-") as folder:
         os.environ["HARBORTUI_RUNTIME"] = folder
-        whole = Plan(name="bench", backend="demo", demo=True, processes=specs, **more)
+        indexing = indexer(Run(Path(folder) / "runs" / "bench"))
+        whole = Plan(name="bench", backend="demo", demo=True, processes=[indexing, *specs], **more)
         run = create(Path(folder) / "runs" / "bench", {"run.toml": "", "plan.json": plan.encode(whole).decode()})
         secrets.store(run, secrets.make())
         client.launch(run)
