@@ -25,7 +25,7 @@ from harbortui.runs.events import (
     RunChanged,
 )
 from harbortui.supervisor import client, ledger, procfs
-from harbortui.supervisor.lock import holder, supervised
+from harbortui.supervisor.lock import holder, supervised, user_name
 from harbortui.supervisor.plan import Watch
 
 
@@ -127,7 +127,7 @@ def test_a_suspend_that_the_supervisor_did_not_survive_is_carried_out_by_the_nex
         until(lambda: not supervised(run), "the lock is free")
         client.connect(run).close()
         assert in_state(run, "failed", "finished", "suspended") == "suspended"
-        assert events(run, "supervisor", RunChanged)[-1].reason.startswith("suspended by root; ")
+        assert events(run, "supervisor", RunChanged)[-1].reason.startswith(f"suspended by {user_name(os.getuid())}")
 
 
 def test_a_run_whose_processes_are_all_gone_is_lost_and_says_so(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from harness import (
     events,
     in_state,
     left_over,
+    log,
     pid_of,
     prepare,
     running,
@@ -28,7 +29,7 @@ from harbortui.runs.events import (
     StepDone,
 )
 from harbortui.supervisor import client
-from harbortui.supervisor.lock import holder, supervised
+from harbortui.supervisor.lock import holder, supervised, user_name
 
 
 def test_after_pause_no_episode_starts_and_what_runs_finishes(tmp_path: Path) -> None:
@@ -49,6 +50,19 @@ def test_after_pause_no_episode_starts_and_what_runs_finishes(tmp_path: Path) ->
             assert speaker.ask("resume").answer == "going on"
             in_state(run, "running")
         until(lambda: [e for e in events(run, None, EpisodeStarted) if e.t > paused.t], "episodes start again")
+
+
+def test_a_pause_that_waits_says_for_whom_and_one_that_is_overtaken_says_so(tmp_path: Path) -> None:
+    stuck = 'demo.faults=[{process="rollouts-1", after=0.0, do="stop-journal"}]'
+    with running(tmp_path, stuck) as run:
+        until(lambda: "stop-journal" in log(run, "rollouts-1"), "the fault")
+        with client.connect(run) as speaker:
+            asked = speaker.ask("pause")
+            reason = f"asked by {user_name(os.getuid())}; waits for rollouts-1 to obey"
+            until(lambda: events(run, "supervisor", RunChanged)[-1].reason == reason, "the reason")
+            speaker.ask("resume")
+        told = {(e.request, e.state): e.answer for e in events(run, "supervisor", OperatorAction)}
+        assert told[asked.request, "failed"] == "overtaken by resume"
 
 
 def test_pause_generate_holds_every_turn_and_survives_the_supervisor(tmp_path: Path) -> None:

@@ -61,8 +61,8 @@ class Commands:
             raise BadRequest("pause: no process of this run can be paused")
         if supervisor.state == "paused" and supervisor.level == level:
             return f"already paused ({level})"
-        supervisor.pause(level, asked)
-        live, _ = supervisor.watching.running()
+        supervisor.pausing.pause(level, asked)
+        live, _ = supervisor.watching.running() or ("the", 0)
         if level == "generate":
             return f"holding {live} running episodes at their next model call; no new one starts"
         return f"no new episode starts; {live} running ones finish"
@@ -70,7 +70,7 @@ class Commands:
     def _resume(self, asked: OperatorAction) -> str:
         if not self.supervisor.desired.pause:
             raise BadRequest(f"resume: the run is {self.supervisor.state}, nothing is paused or held")
-        self.supervisor.go_on(asked)
+        self.supervisor.pausing.resume(asked)
         return "going on"
 
     def _checkpoint(self, asked: OperatorAction) -> str:

@@ -43,7 +43,7 @@ class Ending:
     ) -> None:
         if self._task:
             self._task.cancel()
-        self.supervisor.stop_pausing()
+        self.supervisor.pausing.overtake()
         asked = asked or OperatorAction(verb="stop", state="accepted")
         self._task = asyncio.ensure_future(self._run(state, reason, checkpoint and not now, drain, now, asked))
         self._task.add_done_callback(self._look_at)
@@ -80,8 +80,7 @@ class Ending:
         except OSError:
             return
         await self.supervisor.obeyed(sequence)
-        while self.supervisor.watching.running()[0]:
-            await asyncio.sleep(0.05)
+        await self.supervisor.until(self.supervisor.watching.still_running)
 
     async def _last_checkpoint(self, request: str) -> str:
         if not self.supervisor.checkpointer():

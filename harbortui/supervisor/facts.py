@@ -183,9 +183,17 @@ class Watching:
         names = [process.spec.name for process in self.supervisor.steered()]
         return self._ask(lambda queries: {name: queries.acknowledged(name) for name in names}, {})
 
-    def running(self) -> tuple[int, int]:
-        """Episodes that run, and those of them that are held. Without an index: unknown, and so never (0, 0)."""
-        return self._ask(lambda queries: queries.running(), (1, 0))
+    def running(self) -> tuple[int, int] | None:
+        """Episodes that run, and those of them that are held; None when that cannot be known."""
+        return self._ask(lambda queries: queries.running(), None)
+
+    def still_running(self, held_too: bool = True) -> str:
+        """In words, the episodes that still run (also those that are held, or not); '' when there are none."""
+        known = self.running()
+        if known is None:
+            return "the index cannot be read, so nobody knows what still runs"
+        count = known[0] if held_too else known[0] - known[1]
+        return "" if count <= 0 else "1 episode still runs" if count == 1 else f"{count} episodes still run"
 
     def checkpoint(self, request: str) -> CheckpointChanged | None:
         """How the checkpoint that was asked for by this request has ended, if it has."""

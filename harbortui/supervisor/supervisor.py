@@ -14,6 +14,7 @@ import contextlib
 import os
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,14 @@ from harbortui.supervisor.ending import Ending
 from harbortui.supervisor.facts import Watching
 from harbortui.supervisor.kept import Kept, Order
 from harbortui.supervisor.notify import notify
+from harbortui.supervisor.pausing import Pausing
 from harbortui.supervisor.plan import Plan, ProcessSpec, order
 from harbortui.supervisor.process import Process
 from harbortui.supervisor.secrets import Secrets
 
 PROGRESS = frozenset({"episode.turn", "episode.finished", "step", "policy", "metrics", "checkpoint"})
 LIVED = 60.0
+WORDLESS = 5.0
 NOTED = ("finished", "failed", "holding", "suspended")
 
 
@@ -57,7 +60,7 @@ class Supervisor:
         self.watching = Watching(self)
         self.unsaved = False
         self.ending = Ending(self)
-        self._pausing: asyncio.Task[None] | None = None
+        self.pausing = Pausing(self)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._notices: list[asyncio.Future[None]] = []
 
@@ -174,7 +177,7 @@ class Supervisor:
             state: Any = self.ledger.ending or "failed"
             self.ending.begin(state, reason or "the supervisor died while stopping", checkpoint=state == "suspended")
         elif self.state == "pausing":
-            self._pausing = self.background(self._until_paused(OperatorAction(verb="pause", state="accepted")))
+            self.pausing.go_on_pausing()
 
     def background(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)
@@ -212,10 +215,6 @@ class Supervisor:
         elif not well and spec.on_death == "hold":
             self.hold(f"{spec.name}: {process.reason}")
 
-    def stop_pausing(self) -> None:
-        if self._pausing:
-            self._pausing.cancel()
-
     def hold(self, reason: str) -> None:
         """A guard stops dispatch and waits for an operator."""
         with contextlib.suppress(OSError):
@@ -237,42 +236,22 @@ class Supervisor:
 
     async def obeyed(self, sequence: int) -> None:
         """Until every steered process has acknowledged. One that dies meanwhile reads the file when it starts again."""
-        while True:
+
+        def waits() -> str:
             known = self.watching.acknowledged()
-            if all(known.get(p.spec.name, -1) >= sequence for p in self.steered()):
-                return
+            late = [p.spec.name for p in self.steered() if known.get(p.spec.name, -1) < sequence]
+            return f"waits for {', '.join(late)} to obey" if late else ""
+
+        await self.until(waits)
+
+    async def until(self, waits: Callable[[], str]) -> None:
+        """Until nothing is left to wait for. After some seconds it becomes the run's reason, as it changes."""
+        why, said, told = self.reason, time.monotonic(), ""
+        while what := waits():
+            if time.monotonic() - said > WORDLESS and what != told:
+                said, told = time.monotonic(), what
+                self.move(self.state, f"{why}; {what}" if why else what, self.level)
             await asyncio.sleep(0.05)
-
-    def pause(self, level: str, asked: OperatorAction) -> None:
-        self.wish(pause=level, since=self.desired.since if self.desired.pause else time.time())
-        if self._pausing:
-            self._pausing.cancel()
-        self.move("pausing", f"asked by {asked.user}" if asked.user else "", level)
-        self._pausing = self.background(self._until_paused(asked))
-
-    async def _until_paused(self, asked: OperatorAction) -> None:
-        level, sequence = self.desired.pause, self.desired.sequence
-        await self.obeyed(sequence)
-        while True:
-            live, held = self.watching.running()
-            if live == 0 or (level == "generate" and held >= live):
-                break
-            await asyncio.sleep(0.05)
-        if self.state == "pausing":
-            self.move("paused", f"{held} episodes held" if held else "no episode is running", level)
-            self.came_true(asked, self.reason)
-
-    def go_on(self, asked: OperatorAction) -> None:
-        sequence = self.wish(pause="", since=0.0)
-        if self._pausing:
-            self._pausing.cancel()
-        self._pausing = self.background(self._until_going(sequence, asked))
-
-    async def _until_going(self, sequence: int, asked: OperatorAction) -> None:
-        await self.obeyed(sequence)
-        if self.state in ("pausing", "paused", "holding"):
-            self.move("running")
-            self.came_true(asked, "running")
 
     def came_true(self, asked: OperatorAction, answer: str, state: str = "true") -> None:
         if asked.request:

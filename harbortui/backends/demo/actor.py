@@ -76,12 +76,12 @@ class Actor:
     async def steer(self, obey: Any) -> None:
         """Look for wishes twenty times a second; `obey` must have taken effect when it returns."""
         while True:
+            await self.journal_alive()
             fresh: Desired | None = self.steering.changed()
             if fresh is not None:
                 self.rate = float(fresh.settings.get("demo.rate", self.knobs.rate))
                 await obey(fresh)
                 self.steering.acknowledge()
-            await self.journal_alive()
             await asyncio.sleep(0.05)
 
     async def journal_alive(self) -> None:
