@@ -34,7 +34,7 @@ def spawn(tmp_path: Path) -> Spawn:
             ["bash", "-c", script], env, "", tmp_path / "x.log", log_bytes, log_files, list(redact),
             short / "x.sock", short / "x.exit", 5.0,
         )  # fmt: skip
-        return Kept.spawn(order, MARK)
+        return Kept.spawn(order, MARK, lambda kept: None)
 
     return shell
 

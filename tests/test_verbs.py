@@ -139,7 +139,7 @@ def test_in_the_foreground_the_first_interrupt_drains_and_checkpoints(tmp_path: 
         in_state(run, "running")
         until(lambda: events(run, None, EpisodeTurn), "episodes run")
         child.send_signal(signal.SIGINT)
-        assert child.wait(30) == 0
+        assert child.wait(30) == 130
         assert state(run) == "finished"
         assert events(run, "supervisor", RunChanged)[-1].reason.startswith("interrupted; step_")
         assert left_over(run) == []

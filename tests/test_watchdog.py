@@ -1,6 +1,6 @@
 """The watchdog says what is wrong, once, in words, and who waits for whom."""
 
-from harbortui.supervisor.alarms import Alarm, AlarmBook
+from harbortui.supervisor.alarms import AlarmBook
 from harbortui.supervisor.plan import Watch
 from harbortui.supervisor.watchdog import Facts, Late, Seen, duration, look
 
@@ -94,13 +94,13 @@ def test_an_alarm_is_raised_once_and_cleared_once() -> None:
     assert book.settle([]) == []
 
 
-def test_an_alarm_raised_by_hand_stays_until_it_is_lowered() -> None:
+def test_an_alarm_that_becomes_graver_is_told_again() -> None:
     book = AlarmBook({})
-    alarm = Alarm("strays", "3 processes had escaped", kept=True)
-    assert book.raise_(alarm) is not None
-    assert book.raise_(alarm) is None
-    assert book.settle([]) == []
-    assert AlarmBook(book.standing).lower("strays") is not None
+    forecast = look(Facts("running", [], disk_free=6 * GIB, disk_slope=-GIB / 300), Watch())
+    assert [e.severity for e in book.settle(forecast)] == ["warning"]
+    full = look(Facts("running", [], disk_free=GIB // 2, disk_slope=-GIB / 300), Watch())
+    assert [(e.severity, e.state) for e in book.settle(full)] == [("critical", "raised")]
+    assert book.settle(full) == []
 
 
 def test_durations_read_well() -> None:

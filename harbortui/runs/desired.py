@@ -4,7 +4,8 @@ Guarantees: the file is replaced whole and survives the supervisor, so that a pa
 processes that start later. `sequence` grows with every change; a steered process journals `Acknowledged(sequence)`
 once it obeys, and only then does any face say that it is so.
 
-On failure: a missing or unreadable file means that nothing special is wanted.
+On failure: a file that was never there means that nothing special is wanted; one that has vanished or cannot be read
+means what it last meant.
 """
 
 import os
@@ -32,16 +33,15 @@ class Desired(msgspec.Struct, omit_defaults=True):
     pause: Level = ""
     since: float = 0.0
     checkpoint: str = ""
-    stop: str = ""
     settings: dict[str, Any] = {}
     episodes: list[EpisodeOrder] = []
 
 
-def read(run: Run) -> Desired:
+def read(run: Run) -> Desired | None:
     try:
         return msgspec.json.decode(run.desired.read_bytes(), type=Desired)
     except (OSError, msgspec.DecodeError):
-        return Desired()
+        return None
 
 
 def write(run: Run, desired: Desired) -> None:
@@ -65,7 +65,7 @@ class Steering:
         if seen == self._seen:
             return None
         self._seen = seen
-        fresh = read(self.run)
+        fresh = read(self.run) or (Desired() if self.now.sequence < 0 else self.now)
         if fresh.sequence == self.now.sequence:
             return None
         self.now = fresh

@@ -35,9 +35,10 @@ class UnsafeFolder(LayoutError):
 
 @dataclass(frozen=True)
 class Run:
-    """One run: one directory."""
+    """One run: one directory. `found_runtime`: where its sockets really are, when that is known from its ledger."""
 
     path: Path
+    found_runtime: Path | None = None
 
     @property
     def name(self) -> str:
@@ -90,6 +91,8 @@ class Run:
     @property
     def runtime(self) -> Path:
         """This run's part of the runtime folder: sockets and secrets. Not made here."""
+        if self.found_runtime:
+            return self.found_runtime
         digest = hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:12]
         return runtime_folder() / digest
 

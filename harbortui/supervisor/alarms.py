@@ -10,17 +10,13 @@ from harbortui.runs.events import AlarmChanged, Severity
 
 @dataclass(frozen=True)
 class Alarm:
-    """`text` says what is wrong, `remedy` what to do. Equal keys are the same alarm.
-
-    One that is `kept` stands until it is lowered by hand.
-    """
+    """`text` says what is wrong, `remedy` what to do. Equal keys are the same alarm."""
 
     key: str
     text: str
     remedy: str = ""
     severity: Severity = "warning"
     process: str = ""
-    kept: bool = False
 
 
 class AlarmBook:
@@ -30,14 +26,15 @@ class AlarmBook:
         self.standing = standing
 
     def settle(self, now: list[Alarm]) -> list[AlarmChanged]:
-        """The alarms of the watchdog as they stand now; those raised by hand stay until lowered."""
+        """What to tell, so that exactly these stand; one that has become graver is told again."""
         fresh = {alarm.key: alarm for alarm in now}
         told = [self.raise_(alarm) for alarm in fresh.values()]
-        told += [self.lower(key) for key, alarm in list(self.standing.items()) if key not in fresh and not alarm.kept]
+        told += [self.lower(key) for key in list(self.standing) if key not in fresh]
         return [event for event in told if event]
 
     def raise_(self, alarm: Alarm) -> AlarmChanged | None:
-        if alarm.key in self.standing:
+        before = self.standing.get(alarm.key)
+        if before and before.severity == alarm.severity:
             return None
         self.standing[alarm.key] = alarm
         return AlarmChanged(

@@ -24,7 +24,7 @@ import msgspec
 from harbortui.runs.events import ENDED
 from harbortui.runs.layout import Run
 from harbortui.supervisor import ledger as ledgers
-from harbortui.supervisor.lock import supervised, user_name
+from harbortui.supervisor.lock import holder, supervised, user_name
 from harbortui.supervisor.verbs import PROTOCOL
 
 PATIENCE = 30.0
@@ -100,10 +100,14 @@ class Client:
             "tty": _tty(),
         }
         try:
-            self._sock.sendall(msgspec.json.encode(body) + b"\n")
-        except BrokenPipeError:
-            pass
-        return self._read()
+            with contextlib.suppress(BrokenPipeError):
+                self._sock.sendall(msgspec.json.encode(body) + b"\n")
+            return self._read()
+        except TimeoutError:
+            pid = holder(self.run)
+            raise NotControllable(f"the supervisor of {self.run.name} (pid {pid}) does not answer") from None
+        except ConnectionError:
+            raise NotControllable(f"the supervisor of {self.run.name} hung up; try again") from None
 
     def _read(self) -> Answer:
         while b"\n" not in self._rest:
@@ -138,7 +142,9 @@ def connect(run: Run, adopt: bool = True) -> Client:
             sock.close()
             if isinstance(error, PermissionError):
                 raise NotControllable(_foreign(run)) from None
-        if supervised(run) and time.monotonic() < deadline:
+        if time.monotonic() > deadline:
+            raise NotControllable(f"{run.name} has a supervisor (pid {holder(run)}) that does not answer at its socket")
+        if supervised(run):
             time.sleep(0.02)
             continue
         why = uncontrollable(run)

@@ -6,12 +6,14 @@ with who asked; when it has become true, that is journaled too. Nothing is promi
 On failure: a verb that cannot be obeyed (no such process, a full disk, a run that is ending) is refused in a sentence.
 """
 
+import asyncio
 import difflib
 import time
 from typing import Any
 
 from harbortui.runs.desired import EpisodeOrder
 from harbortui.runs.events import Note, OperatorAction
+from harbortui.supervisor.kept import Kept
 from harbortui.supervisor.supervisor import Supervisor
 from harbortui.supervisor.verbs import BadRequest, Verb, parse
 
@@ -42,7 +44,8 @@ class Commands:
             if verb.name == "ping":
                 return True, f"{supervisor.run.name} is {supervisor.state}", request
             self._allowed(verb)
-            action.answer = getattr(self, "_" + verb.name)(action, **values)
+            answer = getattr(self, "_" + verb.name)(action, **values)
+            action.answer = await answer if asyncio.iscoroutine(answer) else answer
         except BadRequest as refusal:
             action.state, action.answer = "refused", str(refusal)
         except OSError as error:
@@ -101,19 +104,22 @@ class Commands:
         self.supervisor.ending.begin("suspended", f"suspended by {asked.user}", asked=asked)
         return "taking a checkpoint, then freeing everything; `harbortui run --resume` goes on"
 
-    def _restart(self, asked: OperatorAction, process: str) -> str:
+    async def _restart(self, asked: OperatorAction, process: str) -> str:
         found = self.supervisor.processes.get(process)
         if not found:
             raise BadRequest(f"restart: no process {process!r}; there are {', '.join(self.supervisor.processes)}")
-        if not found.restart():
-            raise BadRequest(f"restart: {process} is {found.state}, there is nothing to end")
-        self.supervisor.background(self._until_up(process, asked))
-        return f"{process} is being ended and starts again"
+        was, before = found.state, found.kept
+        if not await found.restart():
+            raise BadRequest(f"restart: {process} is {was}; wait until it has ended or what it waits for is there")
+        if was in ("exited", "failed"):
+            self.supervisor.revive(found)
+        self.supervisor.background(self._until_up(process, before, asked))
+        return f"{process} is being ended and starts again" if before else f"{process} starts again"
 
-    async def _until_up(self, name: str, asked: OperatorAction) -> None:
+    async def _until_up(self, name: str, before: Kept | None, asked: OperatorAction) -> None:
         process = self.supervisor.processes[name]
         async with process.changed:
-            await process.changed.wait_for(lambda: process.state == "backoff" or process.final.done())
+            await process.changed.wait_for(lambda: process.kept is not before or process.final.done())
         up = await process.wait_for("ready")
         self.supervisor.came_true(asked, f"{name} is {process.state}", "true" if up else "failed")
 

@@ -42,6 +42,16 @@ class ControlServer:
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
 
+    async def keep_open(self, look: float = 2.0) -> None:
+        """The folder of the socket may be removed under us (a logout): be there again."""
+        while True:
+            await asyncio.sleep(look)
+            if not (self.run.runtime / "control.sock").exists() and self.run.path.is_dir():
+                with contextlib.suppress(OSError):
+                    if self._server:
+                        self._server.close()
+                    await self.open()
+
     async def open(self) -> None:
         path = private(self.run.runtime) / "control.sock"
         path.unlink(missing_ok=True)

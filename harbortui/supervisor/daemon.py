@@ -13,6 +13,7 @@ the next supervisor.
 
 import argparse
 import asyncio
+import contextlib
 import os
 import resource
 import signal
@@ -35,11 +36,11 @@ from harbortui.supervisor.lock import Refused, take_lock
 from harbortui.supervisor.supervisor import Supervisor
 
 EXIT_REFUSED = 2
+EXIT_INTERRUPTED = 130
 
 
-def prepare(run: Run, mode: str) -> tuple[plans.Plan, secrets.Secrets, ledgers.Ledger]:
+def prepare(run: Run, ledger: ledgers.Ledger, mode: str) -> tuple[plans.Plan, secrets.Secrets, ledgers.Ledger]:
     """Everything that can be refused before a process is started."""
-    ledger = ledgers.read(run)
     living = ledger.living()
     if mode == "adopt":
         if not ledger.owner or ledger.state in ENDED:
@@ -57,7 +58,7 @@ def prepare(run: Run, mode: str) -> tuple[plans.Plan, secrets.Secrets, ledgers.L
             f"{run.name} still has living processes ({', '.join(living)}); "
             f"`harbortui supervise {run.name}` takes them over, `harbortui clean {run.name}` ends them"
         )
-    elif ledger.owner and (strays := procfs.marked(f"{ledger.owner}:")):
+    elif strays := procfs.marked(f"{ledger.owner or ledgers.owner_of(run)}:"):
         pids = ", ".join(str(stray.pid) for stray in strays)
         raise Refused(f"processes of {run.name} are still alive ({pids}); `harbortui clean {run.name}` ends them")
     if mode == "start" and ledger.owner:
@@ -82,27 +83,36 @@ def prepare(run: Run, mode: str) -> tuple[plans.Plan, secrets.Secrets, ledgers.L
 
 
 async def supervise(run: Run, mode: str, foreground: bool, report: "Report") -> int:
-    plan, known, ledger = prepare(run, mode)
+    ledger = ledgers.read(run)
+    if mode == "adopt" and ledger.here() and ledger.runtime:
+        run = Run(run.path, Path(ledger.runtime))
+    plan, known, ledger = prepare(run, ledger, mode)
+    _raise_limits()
     supervisor = Supervisor(run, plan, known, ledger)
     if mode == "resume":
-        supervisor.wish(pause="", since=0.0, checkpoint="", stop="", episodes=[])
+        supervisor.wish(pause="", since=0.0, checkpoint="", episodes=[])
     control = ControlServer(run, Commands(supervisor).handle, supervisor.status)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, lambda: supervisor.ending.begin("suspended", "the supervisor got SIGTERM"))
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
+    interrupts = Interrupts(supervisor)
     if foreground:
-        loop.add_signal_handler(signal.SIGINT, Interrupts(supervisor))
+        loop.add_signal_handler(signal.SIGINT, interrupts)
     else:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    write_whole(run.pid, f"{os.getpid()} {ledger.host}\n".encode())
+    with contextlib.suppress(OSError):  # a full disk; the lock is what counts
+        write_whole(run.pid, f"{os.getpid()} {ledger.host}\n".encode())
     await control.open()
+    supervisor.background(control.keep_open())
     await supervisor.begin(adopt=mode == "adopt")
     report.ok({"pid": os.getpid(), "attempt": ledger.attempt, "run": str(run.path)})
     await supervisor.ending.told.wait()
     await control.close()
     await supervisor.close()
     run.pid.unlink(missing_ok=True)
-    return {"finished": 0, "suspended": 0}.get(supervisor.state, 1)
+    if interrupts.count:
+        return EXIT_INTERRUPTED
+    return 0 if supervisor.state in ("finished", "suspended") else 1
 
 
 class Interrupts:
@@ -146,6 +156,9 @@ def _settle(run: Run) -> None:
     os.dup2(null, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
+
+
+def _raise_limits() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard > 0 else soft, hard))
 

@@ -8,13 +8,15 @@ On failure: an ending that goes wrong is tried once more without ceremony, and t
 """
 
 import asyncio
-import signal
 import time
-from typing import TYPE_CHECKING
+import traceback
+from typing import TYPE_CHECKING, Any
 
-from harbortui.runs.events import OperatorAction, RunState
+from harbortui.runs.events import AlarmChanged, OperatorAction, RunState
 from harbortui.supervisor import procfs
-from harbortui.supervisor.alarms import Alarm
+from harbortui.supervisor.ledger import Way
+
+PATIENCE = 5.0
 
 if TYPE_CHECKING:
     from harbortui.supervisor.supervisor import Supervisor
@@ -41,37 +43,54 @@ class Ending:
         now: bool = False,
         asked: OperatorAction | None = None,
     ) -> None:
+        """Written down before this returns. A failure stays a failure, whoever asks for another end afterwards."""
+        supervisor = self.supervisor
+        if self.told.is_set():
+            return
+        asked = asked or OperatorAction(verb="", state="accepted")
+        way = Way(state, reason, checkpoint and not now, drain, now, asked.verb, asked.request, asked.user)
+        before = supervisor.ledger.way
+        if before and before.state == "failed":
+            way.state, way.reason = before.state, before.reason
+        if before and before.request:
+            by = asked.verb or reason
+            supervisor.came_true(_asked(before), f"overtaken by {by}", "failed")
         if self._task:
             self._task.cancel()
-        self.supervisor.pausing.overtake()
-        asked = asked or OperatorAction(verb="stop", state="accepted")
-        self._task = asyncio.ensure_future(self._run(state, reason, checkpoint and not now, drain, now, asked))
+        supervisor.pausing.overtake()
+        self._start(way)
+
+    def carry_on(self, way: Way) -> None:
+        """A supervisor before this one did not live to see the end."""
+        self._start(way)
+
+    def _start(self, way: Way) -> None:
+        self.supervisor.ledger.way = way
+        self.supervisor.move("stopping", way.reason)
+        self._task = asyncio.ensure_future(self._run(way))
         self._task.add_done_callback(self._look_at)
 
     def _look_at(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or task is not self._task or not (error := task.exception()):
             return
+        traceback.print_exception(error)
         if self._went_wrong:
             self.told.set()
             return
         self._went_wrong = f"ending the run went wrong: {type(error).__name__}: {error}"
         self.begin("failed", self._went_wrong, now=True)
 
-    async def _run(
-        self, state: RunState, reason: str, checkpoint: bool, drain: bool, now: bool, asked: OperatorAction
-    ) -> None:
-        supervisor = self.supervisor
-        supervisor.ledger.ending = state
-        if supervisor.state != "stopping":
-            supervisor.move("stopping", reason)
-        if drain:
+    async def _run(self, way: Way) -> None:
+        supervisor, reason = self.supervisor, way.reason
+        if way.drain:
             await self._drain()
-        if checkpoint:
-            reason += await self._last_checkpoint(asked.request or f"end-{time.time():.3f}")
-        await self._stop_all(1.0 if now else None)
+        if way.checkpoint:
+            reason += await self._last_checkpoint(way.request or f"end-{time.time():.3f}")
+        await self._stop_all(1.0 if way.now else None)
         await self._sweep()
+        state: Any = way.state
         supervisor.move(state, reason)
-        supervisor.came_true(asked, reason)
+        supervisor.came_true(_asked(way), reason)
         self.told.set()
 
     async def _drain(self) -> None:
@@ -104,15 +123,27 @@ class Ending:
 
     async def _sweep(self) -> None:
         """Keepers have gone, and what still carries the run's mark is killed."""
-        ledger = self.supervisor.ledger
-        keepers = [(entry.keeper, entry.keeper_start) for entry in ledger.processes.values() if entry.keeper]
-        while any(procfs.alive(pid, start) for pid, start in keepers):
+        supervisor = self.supervisor
+        keepers = [(entry.keeper, entry.keeper_start) for entry in supervisor.ledger.processes.values() if entry.keeper]
+        end = time.monotonic() + PATIENCE
+        while left := [(pid, start) for pid, start in keepers if procfs.alive(pid, start)]:
+            if time.monotonic() > end:
+                for pid, start in left:
+                    procfs.kill(pid, start)
             await asyncio.sleep(0.005)
-        strays = procfs.marked(f"{ledger.owner}:")
-        for stray in strays:
-            procfs.kill(stray.pid, stray.start, signal.SIGKILL)
-        if strays:
-            pids = ", ".join(str(stray.pid) for stray in strays)
-            self.supervisor.raise_alarm(
-                Alarm("strays", f"{len(strays)} processes had escaped and were killed: {pids}", kept=True)
-            )
+        escaped: set[int] = set()
+        end = time.monotonic() + PATIENCE
+        while (strays := procfs.marked(f"{supervisor.ledger.owner}:")) and time.monotonic() < end:
+            for stray in strays:
+                escaped.add(stray.pid)
+                procfs.kill(stray.pid, stray.start)
+            await asyncio.sleep(0.01)
+        if escaped:
+            pids = ", ".join(str(pid) for pid in sorted(escaped))
+            survived = f"; {len(strays)} could not be killed" if strays else ""
+            text = f"{len(escaped)} processes had escaped and were killed: {pids}{survived}"
+            supervisor.tell(AlarmChanged(key="strays", state="raised", text=text))
+
+
+def _asked(way: Way) -> OperatorAction:
+    return OperatorAction(verb=way.verb, state="accepted", request=way.request, user=way.user)

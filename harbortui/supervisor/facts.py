@@ -21,6 +21,7 @@ from harbortui.runs.index.place import place_of
 from harbortui.runs.queries import IndexUnusable, Queries
 from harbortui.runs.queries.run import ProcessRow
 from harbortui.runs.reading import lag
+from harbortui.supervisor import secrets
 from harbortui.supervisor.alarms import Alarm
 from harbortui.supervisor.sampler import Sampler, memory_percent
 from harbortui.supervisor.watchdog import Facts, Late, Seen, look
@@ -46,6 +47,8 @@ class Watching:
         self._offset = time.time() - time.monotonic()
         self._jump: tuple[float, float] | None = None
         self._trusted = 0.0
+        self._missing = 0
+        self._index_at, self._index_moved = -1, time.monotonic()
         self._next_sample = 0.0
         self._next_medians = 0.0
         self._medians: dict[tuple[str, str], float] = {}
@@ -65,6 +68,7 @@ class Watching:
             supervisor.journal.flush()
         if supervisor.unsaved:
             supervisor.remember()
+        self._watch_folders()
         now = time.monotonic()
         self._watch_clock(now)
         if now < self._next_sample:
@@ -81,6 +85,23 @@ class Watching:
         if told:
             supervisor.remember()
 
+    def _watch_folders(self) -> None:
+        """The folder of sockets may go with a login, and is made again; a run directory that has gone is the end."""
+        supervisor = self.supervisor
+        if not (supervisor.run.runtime / "secrets.json").exists():
+            secrets.store(supervisor.run, supervisor.secrets)
+        self._missing = 0 if supervisor.run.path.is_dir() else self._missing + 1
+        if self._missing == 3:
+            supervisor.ending.begin("failed", "the run directory is gone", now=True)
+
+    def _watch_index(self, queries: Queries) -> tuple[int, float]:
+        """Bytes that the index is behind, and for how long it has not come forward."""
+        now, behind = time.monotonic(), lag(self.supervisor.run, queries)
+        at = sum(queries.offsets().values())
+        if at != self._index_at or behind == 0:
+            self._index_at, self._index_moved = at, now
+        return behind, now - self._index_moved
+
     def _watch_clock(self, now: float) -> None:
         offset = time.time() - now
         if abs(offset - self._offset) >= JUMP:
@@ -94,7 +115,8 @@ class Watching:
         supervisor = self.supervisor
         rows: list[ProcessRow] = []
         told = {row.name: row for row in self._ask(lambda queries: queries.processes(), rows)}
-        behind = self._ask(lambda queries: lag(supervisor.run, queries), None)
+        nothing: tuple[int | None, float] = (None, now - self._index_moved)
+        behind, stuck = self._ask(self._watch_index, nothing)
         if now >= self._next_medians:
             self._next_medians = now + MEDIANS
             self._medians = self._ask(self._usual, {})
@@ -130,6 +152,7 @@ class Watching:
             disk_slope=self.sampler.disk_slope(),
             memory_percent=memory_percent(),
             index_behind=behind,
+            index_stuck=stuck,
             journal_pending=supervisor.journal.pending,
             clock_jump=self._jump[0] if self._jump else 0.0,
         )

@@ -8,7 +8,7 @@ Guarantees: the child's output is always drained, whatever becomes of the log. T
 supervisor; if the keeper dies, the child dies with it. The end of the child is told at once and kept in a file
 until somebody has heard it. `gone` is said only when no descendant is left.
 
-Lines it understands: `stop SIGNAL SECONDS`, `signal NUMBER`, `release`. Lines it says:
+Lines it understands: `stop SIGNAL SECONDS`, `release`. Lines it says:
 `hello PID START CODE WALL` (CODE `-` while alive), `exit CODE WALL` (negative: by signal), `gone`.
 
 On failure: a log that cannot be written (disk full) is skipped and the gap is counted in the log when it can be
@@ -28,24 +28,31 @@ import time
 from harbortui.supervisor.drain import CHUNK, Log
 
 GRACE = 3.0
+LOOK = 10.0
+HEARD = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
+IGNORED = (signal.SIGHUP, signal.SIGPIPE, signal.SIGQUIT)
 
 
 def start_child(spec: dict, output: int) -> int:  # type: ignore[type-arg]
-    """Fork and exec in a new session; the kernel kills the child when this keeper dies."""
+    """Fork and exec in a new session; the kernel kills the child when this keeper dies.
+
+    Signals are blocked until the child has its own session and no handlers of ours, so that none is swallowed.
+    """
     me = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, (*HEARD, *IGNORED))
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*HEARD, *IGNORED))
         return pid
     try:
         os.setsid()
+        for number in (*HEARD, *IGNORED):
+            signal.signal(number, signal.SIG_DFL)
         import ctypes
 
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != me:
             os._exit(127)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(output, 1)
@@ -53,6 +60,7 @@ def start_child(spec: dict, output: int) -> int:  # type: ignore[type-arg]
         os.closerange(3, 4096)
         if spec["cwd"]:
             os.chdir(spec["cwd"])
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execvpe(spec["command"][0], spec["command"], spec["env"])
     except BaseException as error:
         os.write(2, ("cannot start %s: %s\n" % (spec["command"][0], error)).encode("utf-8", "replace"))
@@ -90,6 +98,9 @@ def start_time(pid: int) -> int:
 def send(pid: int, number: int, group: bool = False) -> None:
     try:
         (os.killpg if group else os.kill)(pid, number)
+    except ProcessLookupError:
+        if group:
+            send(pid, number)
     except OSError:
         pass
 
@@ -105,16 +116,17 @@ class Keeper:
         self.released = False
         self.recorded = False
         self.child_gone = False
+        self.looked = time.monotonic()
 
     def run(self) -> None:
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+        for number in HEARD:
             signal.signal(number, self.noted)
-        for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGQUIT):
+        for number in IGNORED:
             signal.signal(number, signal.SIG_IGN)
         self.asked_to_stop = False
-        listener = self.listen()
+        self.listen()
         self.output, write_end = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.output, False)
         try:
@@ -127,17 +139,18 @@ class Keeper:
         poll = self.poll = select.poll()
         poll.register(wake_read, select.POLLIN)
         poll.register(self.output, select.POLLIN)
-        poll.register(listener, select.POLLIN)
         self.join(socket.socket(fileno=self.first))
+        poll.register(self.listener, select.POLLIN)
         while not self.finished():
+            self.keep_listening()
             for fd, _ in poll.poll(self.patience()):
                 if fd == wake_read:
                     os.read(wake_read, 4096)
                 elif fd == self.output:
                     self.drain(4)
-                elif fd == listener.fileno():
+                elif fd == self.listener.fileno():
                     try:
-                        self.join(socket.socket(fileno=listener._accept()[0]))  # type: ignore[attr-defined]
+                        self.join(socket.socket(fileno=self.listener._accept()[0]))  # type: ignore[attr-defined]
                     except OSError:
                         pass
                 elif fd in self.clients:
@@ -153,17 +166,32 @@ class Keeper:
     def noted(self, number: int, frame: object) -> None:
         self.asked_to_stop = self.asked_to_stop or number != signal.SIGCHLD
 
-    def listen(self) -> socket.socket:
+    def listen(self) -> None:
         self.unlink(self.spec["socket"])
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        old = os.umask(0o177)
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        old = os.umask(0o077)
         try:
-            listener.bind(self.spec["socket"])
+            os.makedirs(os.path.dirname(self.spec["socket"]), exist_ok=True)
+            self.listener.bind(self.spec["socket"])
         finally:
             os.umask(old)
-        listener.listen(4)
-        listener.setblocking(False)
-        return listener
+        self.listener.listen(4)
+        self.listener.setblocking(False)
+
+    def keep_listening(self) -> None:
+        """The folder of our socket may be removed under us (a logout): be there again for the next supervisor."""
+        now = time.monotonic()
+        if now < self.looked + LOOK or self.child_gone:
+            return
+        self.looked = now
+        if not os.path.exists(self.spec["socket"]):
+            self.poll.unregister(self.listener)
+            self.listener.close()
+            try:
+                self.listen()
+            except OSError as error:
+                self.log.say("cannot listen: %s" % error)
+            self.poll.register(self.listener, select.POLLIN)
 
     def finished(self) -> bool:
         if not self.child_gone or self.released:
@@ -171,10 +199,10 @@ class Keeper:
         nobody_will_ask = self.recorded or not os.path.isdir(os.path.dirname(self.spec["exit"]))
         return nobody_will_ask and not self.clients
 
-    def patience(self) -> int | None:
-        if self.kill_at is None:
-            return None
-        return max(0, int((self.kill_at - time.monotonic()) * 1000) + 1)
+    def patience(self) -> int:
+        """Milliseconds until there is something to do unasked: look for our socket, or kill."""
+        wait = LOOK if self.kill_at is None else max(0.0, min(LOOK, self.kill_at - time.monotonic()))
+        return int(wait * 1000) + 1
 
     def drain(self, rounds: int) -> None:
         for _ in range(rounds):
@@ -286,8 +314,6 @@ class Keeper:
                 if word == "stop":
                     number, seconds = more.split()
                     self.stop(int(number), float(seconds))
-                elif word == "signal":
-                    send(self.pid, int(more), group=True)
                 elif word == "release":
                     self.released = True
             except ValueError:

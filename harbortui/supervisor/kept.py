@@ -11,6 +11,7 @@ and killed before `gone` is resolved.
 import asyncio
 import contextlib
 import ctypes
+import errno
 import marshal
 import os
 import signal
@@ -18,6 +19,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +30,9 @@ START = "import sys; sys.path.append(sys.argv[1]); from harbortui.supervisor.kee
 KEEPER = (sys.executable, "-I", "-S", "-c", START, ROOT)
 _prctl = ctypes.CDLL(None).prctl
 SET_CHILD_SUBREAPER = 36
+LONGEST = 107
+REACHABLE = 15.0
+STRAYS = 10.0
 
 
 def become_subreaper() -> None:
@@ -102,7 +107,10 @@ class Kept:
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
-    async def spawn(cls, order: Order, mark: str) -> "Kept":
+    async def spawn(cls, order: Order, mark: str, remember: Callable[["Kept"], None]) -> "Kept":
+        """Start a keeper, have it remembered, and only then tell it what to start."""
+        if len(os.fsencode(order.socket)) > LONGEST:
+            raise OSError(errno.ENAMETOOLONG, f"the path of its socket is too long: {order.socket}")
         kept = cls(mark)
         ours, theirs = socket.socketpair()
         order.exit.unlink(missing_ok=True)
@@ -114,23 +122,23 @@ class Kept:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=become_subreaper,  # noqa: PLW1509 - one thread
+            preexec_fn=become_subreaper,  # noqa: PLW1509 - calls nothing but prctl
             pass_fds=(theirs.fileno(),),
             env={},
             cwd="/",
         )
         theirs.close()
-        assert keeper.stdin
-        try:
-            keeper.stdin.write(order.spec())
-            keeper.stdin.close()
-        except BrokenPipeError:
-            pass
         kept.keeper = keeper.pid
         found = procfs.read(keeper.pid)
         kept.keeper_start = found.start if found else 0
         keeper.returncode = 0  # reaped below, not by subprocess
         _reap_when_dead(keeper.pid)
+        remember(kept)
+        assert keeper.stdin
+        with contextlib.suppress(BrokenPipeError):
+            keeper.stdin.write(order.spec())
+        with contextlib.suppress(BrokenPipeError):
+            keeper.stdin.close()
         await kept._attach(ours)
         return kept
 
@@ -138,20 +146,29 @@ class Kept:
     async def adopt(
         cls, path: Path, exit_file: Path, mark: str, keeper: tuple[int, int], ending_counts: bool
     ) -> "Kept | None":
-        """Join a living keeper; else, where it counts, take note of the end of a departed one, and of its strays."""
+        """Join a living keeper; else, where it counts, take note of the end of a departed one, and of its strays.
+
+        A keeper that lives is waited for: its socket may have been removed, and it looks for that itself.
+        """
         kept = cls(mark)
         kept._exit_file = exit_file
         kept.keeper, kept.keeper_start = keeper
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.connect(str(path))
-        except OSError:
-            sock.close()
-            if not ending_counts:
-                return None
-            kept._read_ending()
-            kept._task = asyncio.create_task(kept._lost())
-            return kept
+        end = time.monotonic() + REACHABLE
+        while True:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.connect(str(path))
+                break
+            except OSError:
+                sock.close()
+            if not procfs.alive(*keeper) or time.monotonic() > end:
+                if not ending_counts:
+                    return None
+                kept.kill_keeper()
+                kept._read_ending()
+                kept._task = asyncio.create_task(kept._lost())
+                return kept
+            await asyncio.sleep(0.05)
         await kept._attach(sock)
         return kept
 
@@ -208,8 +225,9 @@ class Kept:
         """The keeper is no more. Its child dies by the kernel's hand; strays are killed by their mark."""
         if not self.gone.done():
             if not self.exited.done() and not self._read_ending():
-                self._ended(-signal.SIGKILL, time.time())
-            while strays := procfs.marked(self.mark):
+                self._ended(-signal.SIGKILL if self.pid else None, time.time())
+            end = time.monotonic() + STRAYS
+            while (strays := procfs.marked(self.mark)) and time.monotonic() < end:
                 for stray in strays:
                     procfs.kill(stray.pid, stray.start)
                 await asyncio.sleep(0.02)
@@ -223,8 +241,9 @@ class Kept:
         """Signal the group; after `deadline` seconds the keeper kills all that is left."""
         self._say(f"stop {int(number)} {deadline}")
 
-    def signal(self, number: int) -> None:
-        self._say(f"signal {int(number)}")
+    def kill_keeper(self) -> None:
+        """When it does not answer: its child dies with it."""
+        procfs.kill(self.keeper, self.keeper_start)
 
     def detach(self) -> None:
         """Leave the child to its keeper, as the supervisor's death would."""

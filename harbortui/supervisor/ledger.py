@@ -7,8 +7,8 @@ On failure: an unreadable ledger is an empty one; what runs is then still found 
 by the keepers' sockets in the runtime folder.
 """
 
+import hashlib
 import os
-import secrets
 import socket
 import time
 from pathlib import Path
@@ -27,29 +27,42 @@ class Entry(msgspec.Struct, omit_defaults=True):
     keeper_start: int = 0
     pid: int = 0
     start: int = 0
-    group: int = 0
     state: str = ""
+    reason: str = ""
+    again: str = ""
     restarts: int = 0
     failures: int = 0
     since: float = 0.0
     was_ready: bool = False
     ports: list[int] = []
-    socket: str = ""
     log_from: int = 0
+
+
+class Way(msgspec.Struct, omit_defaults=True):
+    """How a run is being ended, for a supervisor that has to carry it on."""
+
+    state: str
+    reason: str
+    checkpoint: bool = True
+    drain: bool = False
+    now: bool = False
+    verb: str = ""
+    request: str = ""
+    user: str = ""
 
 
 class Ledger(msgspec.Struct, omit_defaults=True):
     owner: str = ""
     host: str = ""
     boot: str = ""
-    uid: int = -1
     attempt: int = 1
     launched: float = 0.0
     runtime: str = ""
     state: str = "preparing"
     reason: str = ""
     level: str = ""
-    ending: str = ""
+    sequence: int = 0
+    way: Way | None = None
     processes: dict[str, Entry] = {}
     alarms: dict[str, Alarm] = {}
 
@@ -69,12 +82,16 @@ class Ledger(msgspec.Struct, omit_defaults=True):
         return found
 
 
+def owner_of(run: Run) -> str:
+    """The mark of everything that belongs to this run directory, in all its attempts; known without a ledger."""
+    return hashlib.sha256(f"{os.getuid()}:{run.path.resolve()}".encode()).hexdigest()[:16]
+
+
 def new(run: Run, attempt: int) -> Ledger:
     return Ledger(
-        owner=secrets.token_hex(8),
+        owner=owner_of(run),
         host=socket.gethostname(),
         boot=procfs.boot_id(),
-        uid=os.getuid(),
         attempt=attempt,
         launched=time.time(),
         runtime=str(run.runtime),

@@ -8,8 +8,12 @@ On failure: `Refused` names the pid that holds it.
 import fcntl
 import os
 import pwd
+import time
 
 from harbortui.runs.layout import Run
+
+LOOKERS = 0.5
+"""Seconds in which somebody who only looks (`supervised`) is gone again."""
 
 
 class Refused(Exception):
@@ -19,12 +23,16 @@ class Refused(Exception):
 def take_lock(run: Run) -> int:
     """The lock as an open descriptor; it goes with the process that holds it."""
     fd = os.open(run.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise Refused(f"{run.name} has a supervisor already (pid {holder(run) or '?'})") from None
-    return fd
+    end = time.monotonic() + LOOKERS
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            if time.monotonic() > end:
+                os.close(fd)
+                raise Refused(f"{run.name} has a supervisor already (pid {holder(run) or '?'})") from None
+        time.sleep(0.01)
 
 
 def holder(run: Run) -> int:

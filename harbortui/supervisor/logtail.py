@@ -48,7 +48,7 @@ def tail(path: Path, lines: int, since: int = 0) -> str:
     except OSError:
         return ""
     text = data.decode("utf-8", "replace").split("\n")
-    if start > since:
+    if start > since and len(text) > 2:
         text = text[1:]
     kept = [clean(line)[:LONGEST] for line in text if line.strip()]
     return "\n".join(kept[-lines:])

@@ -38,9 +38,11 @@ class Pausing:
         self.overtake(asked)
         self._task = self.supervisor.background(self._until_running(sequence, asked))
 
-    def go_on_pausing(self) -> None:
-        """A supervisor before this one was asked to pause and did not live to see it come true."""
+    def carry_on(self) -> None:
+        """A supervisor before this one was asked to pause; whether it has come true is looked at again."""
         desired = self.supervisor.desired
+        if self.supervisor.state not in ("pausing", "paused"):
+            self.supervisor.move("pausing", level=desired.pause)
         asked = OperatorAction(verb="pause", state="accepted")
         self._task = self.supervisor.background(self._until_paused(desired.pause, desired.sequence, asked))
 

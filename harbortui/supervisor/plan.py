@@ -142,9 +142,6 @@ class Plan(Struct):
     watch: Watch = msgspec.field(default_factory=Watch)
     live: dict[str, LiveKey] = {}
 
-    def process(self, name: str) -> ProcessSpec:
-        return next(spec for spec in self.processes if spec.name == name)
-
 
 class PlanError(Exception):
     """Everything that is wrong with a plan, one line each."""

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import signal
 import time
+import traceback
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +24,8 @@ from harbortui.supervisor.plan import Probe, ProcessSpec
 from harbortui.supervisor.probes import Prober
 
 TAIL = 50
+STEADY = 10.0
+UNANSWERED = 5.0
 SETTLED: frozenset[str] = frozenset({"exited", "failed"})
 
 
@@ -34,6 +37,7 @@ class Surroundings(Protocol):
     def environment(self, spec: ProcessSpec) -> dict[str, str]: ...
     def log(self, name: str) -> Path: ...
     def made_progress(self, name: str, pid: int) -> bool: ...
+    def may_end(self, spec: ProcessSpec) -> bool: ...
     async def spawn(self, spec: ProcessSpec) -> Kept: ...
 
 
@@ -43,13 +47,14 @@ class Process:
         self.state: ProcessState = "waiting"
         self.reason = ""
         self.since = time.time()
-        self.restarts = self.failures = self.log_from = 0
+        self.restarts = self.failures = self.quick = self.log_from = 0
         self.was_ready = False
         self.kept: Kept | None = None
         self.changed = asyncio.Condition()
         self.final: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._wanted = True
         self._again = ""
+        self._now = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -68,8 +73,9 @@ class Process:
             keeper_start=kept.keeper_start if kept else 0,
             pid=kept.pid if kept else 0,
             start=kept.start if kept else 0,
-            group=kept.pid if kept else 0,
             state=self.state,
+            reason=self.reason,
+            again=self._again,
             restarts=self.restarts,
             failures=self.failures,
             since=self.since,
@@ -81,12 +87,24 @@ class Process:
     def begin(self, adopted: Kept | None = None, entry: Entry | None = None) -> None:
         if entry:
             self.restarts, self.failures, self.was_ready = entry.restarts, entry.failures, entry.was_ready
-            self.log_from = entry.log_from
+            self.log_from, self.reason, self._again = entry.log_from, entry.reason, entry.again
         if entry and entry.state in SETTLED and adopted is None:
             self.state, self.since = ("exited" if entry.state == "exited" else "failed"), entry.since
             self.final.set_result(entry.state == "exited")
             return
-        self._task = asyncio.create_task(self._live(adopted, entry.state if entry else ""))
+        self._go(adopted, entry.state if entry else "")
+
+    def _go(self, adopted: Kept | None = None, was: str = "") -> None:
+        self._task = asyncio.create_task(self._live(adopted, was))
+        self._task.add_done_callback(self._broken)
+
+    def _broken(self, task: asyncio.Task[None]) -> None:
+        """A defect of ours must not become a process that nobody minds."""
+        if not task.cancelled() and (error := task.exception()):
+            traceback.print_exception(error)
+            self.state, self.reason = "failed", f"the supervisor went wrong over it: {error!r}"
+            if not self.final.done():
+                self.final.set_result(False)
 
     async def _move(self, state: ProcessState, reason: str = "", ending: Ending | None = None, last: str = "") -> None:
         self.state, self.reason, self.since = state, reason, time.time()
@@ -146,7 +164,7 @@ class Process:
     async def _one_life(self, kept: Kept | None, was: str) -> tuple[Ending, str]:
         """From the start (or adoption) to the death of the child; the reason when we ended it ourselves."""
         if kept is None:
-            self.was_ready = False
+            self.was_ready, self._again = False, ""
             await self._move("starting")
             with contextlib.suppress(OSError):
                 self.log_from = 0
@@ -156,10 +174,10 @@ class Process:
             except OSError as error:
                 return Ending(None, time.time()), f"could not be started: {error.strerror}"
         self.kept = kept
-        self._again = ""
         await kept.started
         if not self._wanted:
             kept.stop(getattr(signal, self.spec.stop.signal), self.spec.stop.deadline)
+            return await kept.exited, ""
         watch = asyncio.create_task(self._watch(kept, was))
         ending = await kept.exited
         watch.cancel()
@@ -179,13 +197,14 @@ class Process:
             self.was_ready = True
             await self._move("ready")
         else:
-            self.was_ready = True
             await self._move("running")
         if self.spec.live:
             self._end_life(kept, await self._prober(self.spec.live).until_dead())
 
     def _end_life(self, kept: Kept, why: str) -> None:
+        """Remembered before it is done, so that a supervisor that takes over knows why it ended."""
         self._again = why
+        self.around.remember(self)
         kept.stop(getattr(signal, self.spec.stop.signal), self.spec.stop.deadline)
 
     def _prober(self, probe: Probe) -> Prober:
@@ -197,10 +216,13 @@ class Process:
         told = describe(ending, why)
         kept, pid = self.kept, self.kept.pid if self.kept else 0
         policy = self.spec.restart
-        well = ending.code == 0 and not why
-        last = "" if ending.code == 0 else tail(self.around.log(self.spec.name), TAIL, since=self.log_from)
+        well = ending.code == 0 and not why and self.around.may_end(self.spec)
+        last = "" if well or not self._wanted or why == "restart" else self._last_words()
+        if ending.code == 0 and self._wanted and not (well or why):
+            told = "exited with 0 though the run goes on"
+        failed = not (well or why == "restart")
         restart = self._wanted and (
-            why == "restart" or policy.policy == "always" or (policy.policy == "on-failure" and not well)
+            why == "restart" or policy.policy == "always" or (policy.policy == "on-failure" and failed)
         )
         if not restart:
             end: ProcessState = "exited" if well or not self._wanted else "failed"
@@ -211,11 +233,7 @@ class Process:
             else:
                 await self._settle(end, told, ending, last)
             return True
-        if self.around.made_progress(self.spec.name, pid):
-            self.failures = 0
-        by_signal = ending.code is not None and ending.code < 0
-        if not (why == "restart" or well or (by_signal and self.was_ready and not why)):
-            self.failures += 1
+        self._count(ending, failed and not why, failed, pid)
         if self.failures >= policy.budget:
             await self._move("stopping", told, ending, last)
             if kept:
@@ -223,34 +241,46 @@ class Process:
             await self._settle("failed", f"{self.failures} failures in a row without progress, the last: {told}")
             return True
         self.restarts += 1
-        pause = 0.0 if why == "restart" else min(policy.backoff * 2 ** max(0, self.failures - 1), policy.backoff_max)
+        often = max(self.failures, self.quick) - 1
+        pause = 0.0 if why == "restart" else min(policy.backoff * 2 ** max(0, often), policy.backoff_max)
         await self._move("backoff", f"{told}; starts again in {pause:g} s", ending, last)
         if kept:
             await kept.gone
         self.kept = None
+        self._now = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause), self.changed:
-                await self.changed.wait_for(lambda: not self._wanted)
+                await self.changed.wait_for(lambda: self._now or not self._wanted)
         return False
+
+    def _count(self, ending: Ending, by_itself: bool, failed: bool, pid: int) -> None:
+        """Failures in a row; and quick deaths in a row, which make the pauses grow even where they are forgiven."""
+        lived = time.time() - self.since
+        if self.around.made_progress(self.spec.name, pid):
+            self.failures = self.quick = 0
+        forgiven = by_itself and ending.code is not None and ending.code < 0 and (self.was_ready or lived > STEADY)
+        self.failures += failed and not forgiven
+        self.quick = self.quick + 1 if failed and lived < STEADY else 0
+
+    def _last_words(self) -> str:
+        return tail(self.around.log(self.spec.name), TAIL, since=self.log_from)
 
     async def _settle(self, state: ProcessState, reason: str, ending: Ending | None = None, last: str = "") -> None:
         await self._move(state, reason, ending, last)
         if not self.final.done():
             self.final.set_result(state == "exited")
 
-    async def stop(self, deadline: float | None = None, number: int | None = None) -> None:
-        """End it for good and wait until nothing of it is left."""
+    async def stop(self, deadline: float | None = None) -> None:
+        """End it for good and wait until nothing of it is left. A keeper that does not answer is killed."""
         self._wanted = False
+        deadline = self.spec.stop.deadline if deadline is None else deadline
         if self.state in SETTLED:
             return
         kept = self.kept
         if kept and not kept.exited.done():
             if self.state != "stopping":
                 await self._move("stopping")
-            kept.stop(
-                number or getattr(signal, self.spec.stop.signal),
-                self.spec.stop.deadline if deadline is None else deadline,
-            )
+            kept.stop(getattr(signal, self.spec.stop.signal), deadline)
         elif self.state == "waiting" and self._task:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -260,14 +290,29 @@ class Process:
             return
         async with self.changed:
             self.changed.notify_all()
-        await asyncio.shield(self.final)
+        try:
+            await asyncio.wait_for(asyncio.shield(self.final), deadline + UNANSWERED)
+        except TimeoutError:
+            if self.kept:
+                self.kept.kill_keeper()
+            await asyncio.shield(self.final)
 
-    def restart(self) -> bool:
-        """End this life and begin another; False when there is none to end."""
-        if self.kept and not self.kept.exited.done() and self.state != "stopping":
+    async def restart(self) -> bool:
+        """End this life and begin another, at once; False while it is ending or waits for another process."""
+        if self.state in SETTLED:
+            self.final = asyncio.get_running_loop().create_future()
+            self.failures = self.quick = 0
+            self.kept, self._wanted, self.state = None, True, "waiting"
+            self._go()
+        elif self.state == "backoff":
+            self._now = True
+            async with self.changed:
+                self.changed.notify_all()
+        elif self.kept and not self.kept.exited.done() and self.state != "stopping":
             self._end_life(self.kept, "restart")
-            return True
-        return False
+        else:
+            return False
+        return True
 
 
 def describe(ending: Ending, why: str = "") -> str:

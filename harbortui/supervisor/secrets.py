@@ -50,8 +50,17 @@ class _Kept(msgspec.Struct):
 
 def make(dotenv: dict[str, str] | None = None) -> Secrets:
     """From the present environment and `.env`; what the environment says goes before what the file says."""
-    here = {k: v for k, v in os.environ.items() if k not in _OURS}
+    here = {k: v for k, v in os.environ.items() if k not in _OURS and _is_text(k + v)}
     return Secrets({**(dotenv or {}), **here}, random.token_urlsafe(24))
+
+
+def _is_text(value: str) -> bool:
+    """A variable that is not UTF-8 cannot be kept, and nobody needs it to train."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def store(run: Run, secrets: Secrets) -> None:
@@ -65,7 +74,7 @@ def missing(plan: Plan, environment: dict[str, str]) -> list[str]:
 
 def recover(run: Run, plan: Plan) -> Secrets:
     try:
-        kept = msgspec.json.decode((run.runtime / "secrets.json").read_bytes(), type=_Kept)
+        kept = msgspec.json.decode((private(run.runtime) / "secrets.json").read_bytes(), type=_Kept)
         return Secrets(kept.environment, kept.token)
     except (OSError, msgspec.DecodeError):
         fresh = make()

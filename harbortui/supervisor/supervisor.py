@@ -14,12 +14,14 @@ import contextlib
 import os
 import socket
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from harbortui.runs import desired as wishes
 from harbortui.runs.events import (
+    ALIVE,
     ENDED,
     Event,
     JournalOpened,
@@ -54,13 +56,14 @@ class Supervisor:
         self.journal = Journal.open(run, "supervisor", "supervisor", ledger.attempt, demo=plan.demo)
         self.state: RunState = ledger.state  # type: ignore[assignment]
         self.reason, self.level = ledger.reason, ledger.level
-        self.desired = wishes.read(run)
+        self.desired = wishes.read(run) or wishes.Desired(sequence=ledger.sequence)
         self.processes: dict[str, Process] = {}
         self.alarms = AlarmBook(ledger.alarms)
         self.watching = Watching(self)
         self.unsaved = False
         self.ending = Ending(self)
         self.pausing = Pausing(self)
+        self._checkpoint: asyncio.Task[tuple[bool, str]] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._notices: list[asyncio.Future[None]] = []
 
@@ -119,12 +122,20 @@ class Supervisor:
             exit=keep / f"{spec.name}.exit",
             stop_deadline=spec.stop.deadline,
         )
-        kept = await Kept.spawn(order, self.mark(spec.name))
-        entry = self.processes[spec.name].entry()
-        entry.keeper, entry.keeper_start = kept.keeper, kept.keeper_start
-        self.ledger.processes[spec.name] = entry
-        self.remember()
-        return kept
+
+        def remember(kept: Kept) -> None:
+            entry = self.processes[spec.name].entry()
+            entry.keeper, entry.keeper_start = kept.keeper, kept.keeper_start
+            self.ledger.processes[spec.name] = entry
+            self.remember()
+
+        return await Kept.spawn(order, self.mark(spec.name), remember)
+
+    def may_end(self, spec: ProcessSpec) -> bool:
+        """Whether its exit with 0 is its work done, and not something that went away."""
+        others = [d for p in self.plan.processes for d in p.depends_on if d.process == spec.name]
+        waited_for = any(dependency.until == "exited" for dependency in others)
+        return spec.completes or spec.auxiliary or waited_for or spec.restart.policy == "never"
 
     def made_progress(self, name: str, pid: int) -> bool:
         """Whether the life that just ended brought the run forward, by its own journal or by its age."""
@@ -155,35 +166,48 @@ class Supervisor:
             for process in self.processes.values():
                 process.begin()
         for process in self.processes.values():
-            self.background(self._mourn(process))
+            # a death that means hold was acted on in the life of an earlier supervisor
+            if not (process.final.done() and process.spec.on_death == "hold"):
+                self.background(self._mourn(process))
         self.background(self._until_running())
         self.background(self.watching.run())
 
     async def _adopt(self) -> None:
         keep = self.run.runtime / "keep"
-        for name, process in self.processes.items():
-            entry = self.ledger.processes.get(name) or ledgers.Entry()
-            kept = await Kept.adopt(
+        entries = {name: self.ledger.processes.get(name) or ledgers.Entry() for name in self.processes}
+        adopting = [
+            Kept.adopt(
                 keep / f"{name}.sock",
                 keep / f"{name}.exit",
                 self.mark(name),
                 (entry.keeper, entry.keeper_start),
-                entry.state in ("starting", "ready", "running", "stopping"),
+                entry.state in ALIVE,
             )
-            process.begin(kept, entry)
-        reason = self.reason
-        self.move(self.state, reason, self.level)
-        if self.state == "stopping":
-            state: Any = self.ledger.ending or "failed"
-            self.ending.begin(state, reason or "the supervisor died while stopping", checkpoint=state == "suspended")
-        elif self.state == "pausing":
-            self.pausing.go_on_pausing()
+            for name, entry in entries.items()
+        ]
+        for (name, entry), kept in zip(entries.items(), await asyncio.gather(*adopting), strict=True):
+            self.processes[name].begin(kept, entry)
+        if self.ledger.way:
+            self.ending.carry_on(self.ledger.way)
+        elif self.desired.pause and self.state != "holding":
+            self.pausing.carry_on()
+        elif self.state in ("pausing", "paused", "holding") and not self.desired.pause:
+            self.pausing.resume(OperatorAction(verb="", state="accepted"))
+
+    def revive(self, process: Process) -> None:
+        """A process that had come to its final end has been started again."""
+        self.background(self._mourn(process))
 
     def background(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            traceback.print_exception(error)
 
     def move(self, state: RunState, reason: str = "", level: str = "") -> None:
         self.state, self.reason, self.level = state, reason, level
@@ -226,9 +250,10 @@ class Supervisor:
     def wish(self, **changes: Any) -> int:
         """Write what is wanted; the new sequence. An OSError (disk full) leaves everything as it was."""
         fresh = wishes.Desired(**{**{f: getattr(self.desired, f) for f in self.desired.__struct_fields__}, **changes})
-        fresh.sequence = self.desired.sequence + 1
+        fresh.sequence = max(self.desired.sequence, self.ledger.sequence) + 1
         wishes.write(self.run, fresh)
-        self.desired = fresh
+        self.desired, self.ledger.sequence = fresh, fresh.sequence
+        self.remember()
         return fresh.sequence
 
     def steered(self) -> list[Process]:
@@ -260,8 +285,13 @@ class Supervisor:
             )
 
     async def checkpoint(self, request: str) -> tuple[bool, str]:
-        """Ask for a checkpoint and wait until it is whole on disk or has failed."""
-        self.wish(checkpoint=request)
+        """Ask for a checkpoint, or join the one that is being taken, and wait until it is whole or has failed."""
+        if not self._checkpoint or self._checkpoint.done():
+            self.wish(checkpoint=request)
+            self._checkpoint = self.background(self._until_whole(request))
+        return await asyncio.shield(self._checkpoint)
+
+    async def _until_whole(self, request: str) -> tuple[bool, str]:
         while True:
             found = self.watching.checkpoint(request)
             if found and found.state == "whole":

@@ -13,6 +13,7 @@ from harbortui.supervisor.alarms import Alarm
 from harbortui.supervisor.plan import Watch
 
 LITTLE_ROOM = 1 << 30
+STUCK = 15.0
 QUIET = frozenset({"idle", "waiting"})
 
 
@@ -53,6 +54,7 @@ class Facts:
     disk_slope: float | None = None
     memory_percent: float | None = None
     index_behind: int | None = None
+    index_stuck: float = 0.0
     journal_pending: int = 0
     clock_jump: float = 0.0
 
@@ -102,9 +104,16 @@ def _journals(facts: Facts) -> list[Alarm]:
     if facts.journal_pending:
         text = f"the supervisor holds {facts.journal_pending} events that it cannot write"
         alarms.append(Alarm("journal", text, "free space on the disk of the run", "critical", "supervisor"))
-    if facts.index_behind is not None and facts.index_behind > 64 << 20:
+    text = ""
+    if facts.index_behind is None and facts.index_stuck > STUCK:
+        text = "there is no index that can be read; states that have to be seen there cannot be told"
+    elif facts.index_behind and facts.index_stuck > STUCK:
+        text = f"the index has not come forward for {duration(facts.index_stuck)}; what is shown is old"
+    elif facts.index_behind is not None and facts.index_behind > 64 << 20:
         text = f"the index is {facts.index_behind >> 20} MiB behind the journals; what is shown is old"
-        alarms.append(Alarm("index", text, "see `harbortui logs --process indexer`", process="indexer"))
+    if text:
+        remedy = "see `harbortui logs --process indexer`, or `harbortui restart indexer`"
+        alarms.append(Alarm("index", text, remedy, process="indexer"))
     return alarms
 
 

@@ -16,7 +16,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from harbortui.backends.demo.knobs import Fault, faults, knobs
+from harbortui.backends.demo.knobs import STARTS, Fault, faults, knobs
 from harbortui.runs.desired import Desired, Steering
 from harbortui.runs.events import Activity, Event
 from harbortui.runs.journal import Journal
@@ -47,14 +47,14 @@ class Actor:
         self._doing = ("", "")
 
     def act(self, *parts: Coroutine[Any, Any, None]) -> int:
-        """Run until asked to stop or one of the parts ends."""
+        """Run until one of the parts ends (0) or until asked to stop (143: what is stopped has not done its work)."""
         return asyncio.run(self._act(parts))
 
     async def _act(self, parts: tuple[Coroutine[Any, Any, None], ...]) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stopping.set)
-        print(f"demo {self.name} starts; nothing here is real", flush=True)
+        print(f"demo {self.name} {STARTS}", flush=True)
         work = [asyncio.ensure_future(part) for part in parts]
         extra = [asyncio.ensure_future(self._chat())] + [asyncio.ensure_future(self._suffer(f)) for f in faults()]
         stop = asyncio.ensure_future(self.stopping.wait())
@@ -66,7 +66,7 @@ class Actor:
         for problem in ended:
             if isinstance(problem, Exception):
                 raise problem
-        return 0
+        return 128 + signal.SIGTERM if self.stopping.is_set() else 0
 
     def doing(self, what: str, on: str = "") -> None:
         if self._doing != (what, on):

@@ -4,6 +4,8 @@ import os
 
 import msgspec
 
+STARTS = "starts; nothing here is real"
+
 
 class Knobs(msgspec.Struct):
     seed: int

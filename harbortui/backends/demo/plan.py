@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from harbortui.backends.common import indexer, live_keys, notify, restart, watch
-from harbortui.backends.demo.knobs import Knobs
+from harbortui.backends.demo.knobs import STARTS, Knobs
 from harbortui.config.schema import RunConfig
 from harbortui.runs.layout import Run
 from harbortui.supervisor.plan import Dependency, Plan, Probe, ProcessSpec, Stop
@@ -47,7 +47,7 @@ def plan(config: RunConfig, run: Run) -> Plan:
             **more,
         )
 
-    sockets = run.runtime
+    sockets, started = run.runtime, Probe(kind="log", target=STARTS, deadline=30)
     return Plan(
         name=run.name,
         backend="demo",
@@ -72,9 +72,9 @@ def plan(config: RunConfig, run: Run) -> Plan:
                 steered=True,
                 ready=Probe(kind="unix", target=str(sockets / "orders.sock"), deadline=30),
             ),
-            process("trainer", "trainer", "orchestrator"),
+            process("trainer", "trainer", "orchestrator", ready=started),
             *(
-                process(f"rollouts-{i}", "rollouts", "server", "orchestrator", steered=True)
+                process(f"rollouts-{i}", "rollouts", "server", "orchestrator", steered=True, ready=started)
                 for i in range(knobs.workers)
             ),
         ],
