@@ -256,6 +256,25 @@ def test_a_log_on_a_full_disk_is_skipped_counted_and_goes_on_when_there_is_room(
     assert text.endswith("kept line\n")
 
 
+def test_a_progress_bar_shows_its_last_state_and_not_all_of_them(spawn: Spawn, tmp_path: Path) -> None:
+    bar = (
+        "for i in 1 2 3; do printf '\\rLoading %d0%%' $i; done; echo; printf 'dos line\\r\\n'; printf '\\rhalf %d' 5; "
+    )
+
+    async def story() -> None:
+        kept = await spawn(bar + "sleep 100")
+        await kept.started
+        log = tmp_path / "x.log"
+        while "half 5" not in (log.read_text() if log.exists() else ""):
+            await asyncio.sleep(0.02)
+        kept.stop(signal.SIGKILL, 0.1)
+        await end_of(kept)
+
+    asyncio.run(story())
+    lines = [line.split(" ", 1)[1] for line in (tmp_path / "x.log").read_text().splitlines()]
+    assert lines == ["Loading 30%", "dos line", "half 5"]
+
+
 def test_a_keeper_stays_small(spawn: Spawn) -> None:
     async def story() -> int:
         kept = await spawn("for i in $(seq 2000); do echo line $i; done; sleep 100")

@@ -171,6 +171,7 @@ def test_what_was_set_reaches_the_processes_and_what_cannot_be_set_is_refused(tm
                 speaker.ask("pawse").answer,
                 speaker.ask("resume").answer,
                 speaker.ask("stop", drain=True, now=True).answer,
+                speaker.ask("episode", action="cancel", id="nope").answer,
             ]
         assert refusals == [
             "set: 'demo.rat' cannot change while the run goes on; did you mean 'demo.rate'?",
@@ -183,6 +184,7 @@ def test_what_was_set_reaches_the_processes_and_what_cannot_be_set_is_refused(tm
             "no verb 'pawse'; did you mean 'pause'?",
             "resume: the run is running, nothing is paused or held",
             "stop: --drain and --now exclude each other",
+            "episode: no episode 'nope'; `harbortui events --kind episode.started` lists them",
         ]
         told = [e for e in events(run, "supervisor", OperatorAction) if e.state == "refused"]
         assert [e.answer for e in told] == refusals

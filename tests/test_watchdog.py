@@ -70,10 +70,20 @@ def test_a_jumping_clock_is_told_and_nothing_else() -> None:
 
 
 def test_what_keeps_failing_is_told_until_it_stands() -> None:
-    failing = Seen("server", "server", "backoff", "exited with 1; starts again in 2 s", failures=2)
-    assert texts(Facts("preparing", [failing])) == [
-        "server keeps failing (2 in a row): exited with 1; starts again in 2 s"
+    failing = Seen("server", "server", "backoff", "exited with 1", failures=2)
+    assert texts(Facts("preparing", [failing])) == ["server has ended 2 times in a row, each time soon: exited with 1"]
+    once = Seen("server", "server", "backoff", "killed by SIGKILL", failures=1)
+    assert texts(Facts("running", [once])) == []
+
+
+def test_an_index_that_does_not_come_forward_is_told() -> None:
+    assert texts(Facts("running", [], index_behind=100, index_stuck=20.0)) == [
+        "the index has not come forward for 20 s; what is shown is old"
     ]
+    assert texts(Facts("running", [], index_behind=None, index_stuck=20.0)) == [
+        "there is no index that can be read; states that have to be seen there cannot be told"
+    ]
+    assert texts(Facts("running", [], index_behind=0, index_stuck=20.0)) == []
 
 
 def test_memory_and_a_lagging_index_and_unwritten_events_are_told() -> None:

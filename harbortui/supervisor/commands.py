@@ -125,6 +125,8 @@ class Commands:
 
     def _episode(self, asked: OperatorAction, action: str, id: str) -> str:
         supervisor = self.supervisor
+        if supervisor.watching.knows_episode(id) is False:
+            raise BadRequest(f"episode: no episode {id!r}; `harbortui events --kind episode.started` lists them")
         order = EpisodeOrder(id, action, supervisor.desired.sequence + 1)  # type: ignore[arg-type]
         sequence = supervisor.wish(episodes=[*supervisor.desired.episodes, order][-KEPT_ORDERS:])
         supervisor.background(self._obeyed(sequence, asked))

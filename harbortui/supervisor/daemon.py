@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
@@ -110,6 +111,7 @@ async def supervise(run: Run, mode: str, foreground: bool, report: "Report") -> 
     await control.close()
     await supervisor.close()
     run.pid.unlink(missing_ok=True)
+    shutil.rmtree(run.runtime, ignore_errors=True)  # sockets and secrets; a resume brings its own
     if interrupts.count:
         return EXIT_INTERRUPTED
     return 0 if supervisor.state in ("finished", "suspended") else 1

@@ -53,12 +53,22 @@ class Log:
                 if start != -1 and start < end < start + len(secret):
                     end = start
         self.rest = data[end:]
+        if b"\r" in self.rest and len(self.rest) > CHUNK // 2:
+            self.rest = last_state(self.rest)
         if end:
             self.emit(data[:end])
+
+    def show_progress(self) -> None:
+        """A line that is painted over and over (a progress bar) and has no end yet: its present state, as a line."""
+        if b"\r" in self.rest:
+            line, self.rest = last_state(self.rest), b""
+            self.emit(line + b"\n")
 
     def emit(self, data: bytes) -> None:
         stamp = self.stamp()
         data = self.redact(data)
+        if b"\r" in data:
+            data = b"\n".join(last_state(line) for line in data.split(b"\n"))
         whole = data.endswith(b"\n")
         body = data[:-1] if whole else data
         body = body.replace(b"\n", b"\n" + stamp)
@@ -118,3 +128,8 @@ class Log:
         if self.files == 1:
             os.truncate(self.path, 0)
         self.open()
+
+
+def last_state(line: bytes) -> bytes:
+    """What a terminal would show of a line that returns to its beginning."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]

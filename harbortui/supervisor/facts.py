@@ -132,8 +132,8 @@ class Watching:
                     name=name,
                     role=role,
                     state=process.state,
-                    reason=process.reason,
-                    failures=0 if settled else process.failures,
+                    reason=process.last_end or process.reason,
+                    failures=0 if settled else max(process.failures, process.quick),
                     quiet=self._quiet(name, process.pid, now) if process.up else None,
                     doing=current.doing if current else "",
                     on=current.on if current else "",
@@ -144,6 +144,7 @@ class Watching:
         nobody: tuple[list[Late], dict[str, float]] = ([], {})
         late, usual = self._ask(self._late, nobody)
         facts = Facts(
+            run=supervisor.run.name,
             late=late,
             usual=usual,
             state=supervisor.state,
@@ -217,6 +218,10 @@ class Watching:
             return "the index cannot be read, so nobody knows what still runs"
         count = known[0] if held_too else known[0] - known[1]
         return "" if count <= 0 else "1 episode still runs" if count == 1 else f"{count} episodes still run"
+
+    def knows_episode(self, name: str) -> bool | None:
+        """None when that cannot be known."""
+        return self._ask(lambda queries: bool(queries.episode(name)), None)
 
     def checkpoint(self, request: str) -> CheckpointChanged | None:
         """How the checkpoint that was asked for by this request has ended, if it has."""

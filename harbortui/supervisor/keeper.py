@@ -29,6 +29,7 @@ from harbortui.supervisor.drain import CHUNK, Log
 
 GRACE = 3.0
 LOOK = 10.0
+BAR = 2.0
 HEARD = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 IGNORED = (signal.SIGHUP, signal.SIGPIPE, signal.SIGQUIT)
 
@@ -116,7 +117,7 @@ class Keeper:
         self.released = False
         self.recorded = False
         self.child_gone = False
-        self.looked = time.monotonic()
+        self.looked = self.shown = time.monotonic()
 
     def run(self) -> None:
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -143,6 +144,7 @@ class Keeper:
         poll.register(self.listener, select.POLLIN)
         while not self.finished():
             self.keep_listening()
+            self.show_progress()
             for fd, _ in poll.poll(self.patience()):
                 if fd == wake_read:
                     os.read(wake_read, 4096)
@@ -178,6 +180,12 @@ class Keeper:
         self.listener.listen(4)
         self.listener.setblocking(False)
 
+    def show_progress(self) -> None:
+        now = time.monotonic()
+        if b"\r" in self.log.rest and now > self.shown + BAR:
+            self.shown = now
+            self.log.show_progress()
+
     def keep_listening(self) -> None:
         """The folder of our socket may be removed under us (a logout): be there again for the next supervisor."""
         now = time.monotonic()
@@ -201,7 +209,8 @@ class Keeper:
 
     def patience(self) -> int:
         """Milliseconds until there is something to do unasked: look for our socket, or kill."""
-        wait = LOOK if self.kill_at is None else max(0.0, min(LOOK, self.kill_at - time.monotonic()))
+        look = BAR if b"\r" in self.log.rest else LOOK
+        wait = look if self.kill_at is None else max(0.0, min(look, self.kill_at - time.monotonic()))
         return int(wait * 1000) + 1
 
     def drain(self, rounds: int) -> None:

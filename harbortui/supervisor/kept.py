@@ -86,10 +86,11 @@ class Order:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a child ended: `code` negative when by signal, None when nobody could tell."""
+    """How a child ended: `code` negative when by signal, None when nobody could tell; `lost`: its keeper went first."""
 
     code: int | None
     at: float
+    lost: bool = False
 
 
 class Kept:
@@ -200,11 +201,11 @@ class Kept:
                 self._say("release")
                 self._all_gone()
 
-    def _ended(self, code: int | None, at: float) -> None:
+    def _ended(self, code: int | None, at: float, lost: bool = False) -> None:
         if not self.started.done():
             self.started.set_result(None)
         if not self.exited.done():
-            self.exited.set_result(Ending(code, at))
+            self.exited.set_result(Ending(code, at, lost))
 
     def _all_gone(self) -> None:
         self._ended(None, time.time())
@@ -225,7 +226,7 @@ class Kept:
         """The keeper is no more. Its child dies by the kernel's hand; strays are killed by their mark."""
         if not self.gone.done():
             if not self.exited.done() and not self._read_ending():
-                self._ended(-signal.SIGKILL if self.pid else None, time.time())
+                self._ended(-signal.SIGKILL if self.pid else None, time.time(), lost=True)
             end = time.monotonic() + STRAYS
             while (strays := procfs.marked(self.mark)) and time.monotonic() < end:
                 for stray in strays:

@@ -23,9 +23,10 @@ _CONTROL = re.compile(
 STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) ?")
 BLOCK = 1 << 16
 LONGEST = 4096
+MOST = 1 << 22
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Line:
     at: str
     process: str
@@ -38,20 +39,33 @@ def clean(text: str) -> str:
 
 
 def tail(path: Path, lines: int, since: int = 0) -> str:
-    """The last lines of a log, not before byte `since` of the current file, each cut at 4096 characters."""
+    """The last lines of a log, not before byte `since` of the current file."""
+    return "\n".join(clip(clean(line)) for line in _last(path, lines, since) if line.strip())
+
+
+def clip(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text) - LONGEST} more characters)"
+
+
+def _last(path: Path, lines: int, since: int = 0) -> list[str]:
+    """The last lines of one file; at most MOST bytes are read for them."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
-            start = max(since if since <= size else 0, size - lines * 512, 0)
-            file.seek(start)
-            data = file.read(lines * 512)
+            first = since if since <= size else 0
+            start, data = size, b""
+            while start > first and data.count(b"\n") <= lines and len(data) < MOST:
+                start = max(first, start - BLOCK)
+                file.seek(start)
+                data = file.read(size - start)
     except OSError:
-        return ""
-    text = data.decode("utf-8", "replace").split("\n")
-    if start > since and len(text) > 2:
-        text = text[1:]
-    kept = [clean(line)[:LONGEST] for line in text if line.strip()]
-    return "\n".join(kept[-lines:])
+        return []
+    found = data.decode("utf-8", "replace").split("\n")
+    if found and not found[-1]:
+        found.pop()
+    if start > first and len(found) > 1:
+        found.pop(0)
+    return found[-lines:]
 
 
 def processes(run: Run) -> list[str]:
@@ -65,14 +79,22 @@ def read(run: Run, names: Iterable[str] | None = None, last: int | None = None) 
     """Lines of these processes in time order: all of them lazily, or the `last` ones."""
     chosen = list(names) if names is not None else processes(run)
     if last is None:
-        return heapq.merge(*(_lines(run, name) for name in chosen))
+        return heapq.merge(*(_lines(run, name) for name in chosen), key=_when)
     found: list[Line] = []
     for name in chosen:
+        raw = _last(run.log(name), last)
+        if len(raw) < last:
+            raw = _last(run.log(name).with_name(f"{name}.log.1"), last - len(raw)) + raw
         at = ""
-        for raw in tail(run.log(name), last).splitlines():
-            found.append(line := _parse(name, raw, at))
+        for text in raw:
+            found.append(line := _parse(name, text, at))
             at = line.at
-    return sorted(found)[-last:]
+    return sorted(found, key=_when)[-last:]
+
+
+def _when(line: Line) -> str:
+    """Lines of the same moment stay in the order in which they were written."""
+    return line.at
 
 
 def _lines(run: Run, name: str) -> Iterator[Line]:
@@ -93,7 +115,7 @@ def _parse(process: str, raw: str, at: str) -> Line:
     raw = raw.rstrip("\r\n")
     found = STAMP.match(raw)
     text = clean(raw[found.end() :] if found else raw)
-    return Line(found[1] if found else at, process, text[:LONGEST])
+    return Line(found[1] if found else at, process, clip(text))
 
 
 def follow(run: Run, names: Iterable[str] | None = None, pause: float = 0.1) -> Iterator[Line | None]:
@@ -107,7 +129,7 @@ def follow(run: Run, names: Iterable[str] | None = None, pause: float = 0.1) -> 
             if chosen is None or name in chosen:
                 found += _fresh(run.log(name), name, places, first)
         first = False
-        yield from sorted(found)
+        yield from sorted(found, key=_when)
         if not found:
             yield None
             time.sleep(pause)

@@ -45,6 +45,7 @@ class Process:
     def __init__(self, spec: ProcessSpec, around: Surroundings, others: dict[str, "Process"]) -> None:
         self.spec, self.around, self.others = spec, around, others
         self.state: ProcessState = "waiting"
+        self.last_end = ""
         self.reason = ""
         self.since = time.time()
         self.restarts = self.failures = self.quick = self.log_from = 0
@@ -92,6 +93,8 @@ class Process:
             self.state, self.since = ("exited" if entry.state == "exited" else "failed"), entry.since
             self.final.set_result(entry.state == "exited")
             return
+        if adopted and entry and entry.state in ("ready", "running"):
+            self.state = "ready" if entry.state == "ready" else "running"
         self._go(adopted, entry.state if entry else "")
 
     def _go(self, adopted: Kept | None = None, was: str = "") -> None:
@@ -213,7 +216,7 @@ class Process:
 
     async def _ended(self, ending: Ending, why: str) -> bool:
         """Tell the death, wait for the last descendant, and decide: True when it is final."""
-        told = describe(ending, why)
+        told = self.last_end = describe(ending, why)
         kept, pid = self.kept, self.kept.pid if self.kept else 0
         policy = self.spec.restart
         well = ending.code == 0 and not why and self.around.may_end(self.spec)
@@ -324,6 +327,7 @@ def describe(ending: Ending, why: str = "") -> str:
         except ValueError:
             name = f"signal {-ending.code}"
         text = f"killed by {name}"
+        text += ", as its keeper died" if ending.lost else ""
     else:
         text = f"exited with {ending.code}"
     return f"{why} ({text})" if why and why != "restart" else text

@@ -23,6 +23,7 @@ from harbortui.runs import desired as wishes
 from harbortui.runs.events import (
     ALIVE,
     ENDED,
+    AlarmChanged,
     Event,
     JournalOpened,
     OperatorAction,
@@ -44,7 +45,7 @@ from harbortui.supervisor.plan import Plan, ProcessSpec, order
 from harbortui.supervisor.process import Process
 from harbortui.supervisor.secrets import Secrets
 
-PROGRESS = frozenset({"episode.turn", "episode.finished", "step", "policy", "metrics", "checkpoint"})
+PROGRESS = frozenset({"episode.turn", "episode.finished", "step", "policy", "checkpoint"})
 LIVED = 60.0
 WORDLESS = 5.0
 NOTED = ("finished", "failed", "holding", "suspended")
@@ -214,8 +215,11 @@ class Supervisor:
         self.tell(RunChanged(state=state, reason=reason, level=level, backend=self.plan.backend, name=self.plan.name))
         self.remember()
         if state in NOTED:
-            told = notify(self.plan.notify, self.run, state, reason, self.secrets.environment)
-            self._notices.append(asyncio.ensure_future(told))
+            self._notices.append(asyncio.ensure_future(self._notify(state, reason)))
+
+    async def _notify(self, state: str, reason: str) -> None:
+        if problem := await notify(self.plan.notify, self.run, state, reason, self.secrets.environment):
+            self.tell(AlarmChanged(key="notify", state="raised", text=problem, remedy="mend run.notify in the config"))
 
     async def _until_running(self) -> None:
         waiting = [p for p in self.processes.values() if not p.spec.auxiliary]

@@ -95,7 +95,7 @@ VERBS: dict[str, Verb] = {
         Verb(
             "episode",
             "Cancel an episode, or put it back in the queue.",
-            "harbortui episode cancel ep-000042",
+            "harbortui episode cancel ep1-1-000042-0",
             arguments=(
                 Argument("action", "cancel or requeue", choices=("cancel", "requeue")),
                 Argument("id", "id of the episode", completes="episode"),

@@ -19,7 +19,11 @@ QUIET = frozenset({"idle", "waiting"})
 
 @dataclass(frozen=True)
 class Seen:
-    """One process as it is now. `quiet` is how long its journal has not grown, `held` how long its activity lasts."""
+    """One process as it is now.
+
+    `failures`: ends in a row without progress or steadiness; `reason`: of its last end or state; `quiet`: how long its
+    journal has not grown; `lasting`: how long its activity goes on.
+    """
 
     name: str
     role: str
@@ -48,6 +52,7 @@ class Facts:
 
     state: str
     processes: list[Seen]
+    run: str = "RUN"
     late: list[Late] = field(default_factory=list)
     usual: dict[str, float] = field(default_factory=dict)
     disk_free: int | None = None
@@ -62,9 +67,9 @@ class Facts:
 def look(facts: Facts, watch: Watch) -> list[Alarm]:
     alarms = [*_clock(facts), *_disk(facts, watch), *_memory(facts, watch), *_journals(facts)]
     for seen in facts.processes:
-        alarms += _unstable(seen)
+        alarms += _unstable(seen, facts)
         if facts.state == "running":
-            alarms += _silent(seen, watch)
+            alarms += _silent(seen, facts, watch)
     if facts.state == "running":
         alarms += [*_slow(facts, watch), *_stragglers(facts, watch)]
     return alarms
@@ -112,24 +117,22 @@ def _journals(facts: Facts) -> list[Alarm]:
     elif facts.index_behind is not None and facts.index_behind > 64 << 20:
         text = f"the index is {facts.index_behind >> 20} MiB behind the journals; what is shown is old"
     if text:
-        remedy = "see `harbortui logs --process indexer`, or `harbortui restart indexer`"
+        remedy = f"{_see(facts, 'indexer')}, or `harbortui restart indexer --run {facts.run}`"
         alarms.append(Alarm("index", text, remedy, process="indexer"))
     return alarms
 
 
-def _unstable(seen: Seen) -> list[Alarm]:
+def _unstable(seen: Seen, facts: Facts) -> list[Alarm]:
     if seen.state == "failed":
         text = f"{seen.name} has failed: {seen.reason}"
-        return [
-            Alarm(f"failed:{seen.name}", text, f"see `harbortui logs --process {seen.name}`", "critical", seen.name)
-        ]
-    if seen.state == "backoff" or seen.failures:
-        text = f"{seen.name} keeps failing ({seen.failures} in a row): {seen.reason}"
-        return [Alarm(f"restarts:{seen.name}", text, f"see `harbortui logs --process {seen.name}`", process=seen.name)]
+        return [Alarm(f"failed:{seen.name}", text, _see(facts, seen.name), "critical", seen.name)]
+    if seen.failures >= 2:
+        text = f"{seen.name} has ended {seen.failures} times in a row, each time soon: {seen.reason}"
+        return [Alarm(f"restarts:{seen.name}", text, _see(facts, seen.name), process=seen.name)]
     return []
 
 
-def _silent(seen: Seen, watch: Watch) -> list[Alarm]:
+def _silent(seen: Seen, facts: Facts, watch: Watch) -> list[Alarm]:
     if (
         seen.quiet is None
         or seen.quiet < watch.silence
@@ -142,7 +145,7 @@ def _silent(seen: Seen, watch: Watch) -> list[Alarm]:
         Alarm(
             f"silent:{seen.name}",
             text,
-            f"look at it (py-spy, logs) or `harbortui restart {seen.name}`",
+            f"{_see(facts, seen.name)}, or `harbortui restart {seen.name} --run {facts.run}`",
             process=seen.name,
         )
     ]
@@ -167,9 +170,7 @@ def _slow(facts: Facts, watch: Watch) -> list[Alarm]:
         text = (
             f"{seen.name} is {seen.doing} for {duration(seen.lasting or 0)}; its median is {duration(seen.median or 0)}"
         )
-        alarms.append(
-            Alarm(f"slow:{seen.name}", text, f"see `harbortui logs --process {seen.name}`", process=seen.name)
-        )
+        alarms.append(Alarm(f"slow:{seen.name}", text, _see(facts, seen.name), process=seen.name))
     for (role, on), who in waits.items():
         longest = max(who, key=lambda seen: seen.lasting or 0)
         verb = "waits" if len(who) == 1 else "wait"
@@ -177,7 +178,7 @@ def _slow(facts: Facts, watch: Watch) -> list[Alarm]:
         text = (
             f"{subject} {verb} for {on} since {duration(longest.lasting or 0)} (median {duration(longest.median or 0)})"
         )
-        alarms.append(Alarm(f"waits:{role}:{on}", text, f"look at {on}: `harbortui logs --process {on}`", process=on))
+        alarms.append(Alarm(f"waits:{role}:{on}", text, _see(facts, on), process=on))
     return alarms
 
 
@@ -195,7 +196,11 @@ def _stragglers(facts: Facts, watch: Watch) -> list[Alarm]:
         f"{len(late)} episodes are" if len(late) > 1 else "an episode is"
     ) + f" late, the worst {worst.episode}: in {worst.phase} for {duration(worst.lasting)}"
     text += f" (median {duration(facts.usual[worst.phase])})"
-    return [Alarm("stragglers", text, f"look at it, or `harbortui episode cancel {worst.episode}`")]
+    return [Alarm("stragglers", text, f"look at it, or `harbortui episode cancel {worst.episode} --run {facts.run}`")]
+
+
+def _see(facts: Facts, process: str) -> str:
+    return f"see `harbortui logs {facts.run} --process {process}`"
 
 
 def duration(seconds: float) -> str:
