@@ -124,7 +124,7 @@ def test_an_override_is_the_value_at_its_path(path: list[str], value: Any) -> No
         ("[1, 2", "[1, 2"),
         ('{ a.b = "c" }', {"a": {"b": "c"}}),
         ("1\nb = 2", "1\nb = 2"),
-        ("99999999999999999999", "99999999999999999999"),
+        ("99999999999999999999", 99999999999999999999),
     ],
 )
 def test_an_override_that_is_no_toml_is_a_string(text: str, value: Any) -> None:

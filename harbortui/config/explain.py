@@ -14,12 +14,15 @@ from harbortui.config.schema import RunConfig, keys
 from harbortui.config.secrets import is_secret_name, looks_secret, named
 
 Complaint = tuple[toml.Path, Problem]
+_FEW, _MOST = 4, 8
 
 
 def invalid(error: ValidationError, data: dict[str, Any], whole: bool) -> list[Complaint]:
     """What the schema refuses. Without the whole data (a file could not be read) nothing is called missing."""
     complaints: dict[toml.Path, Problem] = {}
-    for item in error.errors(include_url=False):
+    errors = error.errors(include_url=False)
+    whole = whole and not any(item["type"] == "extra_forbidden" and _late(item["loc"]) for item in errors)
+    for item in errors:
         path, field, model = _place(item["loc"])
         context = item.get("ctx", {})
         if item["type"] == "harbortui":
@@ -50,6 +53,31 @@ def secrets(data: dict[str, Any]) -> list[Complaint]:
             message = f'looks like a secret; put it into .env and name the variable: "${{{variable}}}"'
             complaints.append((path, Problem("", None, dotted(path), message)))
     return complaints
+
+
+def too_long(data: dict[str, Any]) -> list[Complaint]:
+    """The whole numbers that no TOML file can hold."""
+    return [
+        (path, Problem("", None, dotted(path), f"found {sentences.found(value)}, allowed: {toml.WHOLE}"))
+        for path, value in toml.walk(data)
+        if not toml.fits(value)
+    ]
+
+
+def astray(config: RunConfig) -> list[Complaint]:
+    """The faults of a demo that would happen to nobody."""
+    complaints: list[Complaint] = []
+    for index, fault in enumerate(config.demo.faults) if config.backend.name == "demo" else ():
+        if fault.process not in (names := config.demo.processes()):
+            path = ("demo", "faults", index, "process")
+            shown = names if len(names) <= _MOST else [*names[:4], "...", names[-1]]
+            message = f"found {sentences.found(fault.process)}, allowed: {', '.join(shown)}"
+            complaints.append((path, Problem("", None, dotted(path), message, nearest(fault.process, names))))
+    return complaints
+
+
+def _late(path: toml.Path) -> bool:
+    return len(path) > 1 and path[-1] == "extends"
 
 
 def _hidden(path: toml.Path, value: Any) -> bool:
@@ -93,11 +121,18 @@ def _first_missing(path: toml.Path, field: FieldInfo | None) -> tuple[toml.Path,
 
 def _unknown(path: toml.Path, model: type[BaseModel]) -> tuple[str, str | None]:
     name = str(path[-1])
+    if _late(path):
+        return "must stand before the first [section], at the top of the file", None
     siblings = [*model.model_fields, *(["extends"] if model is RunConfig else [])]
-    elsewhere = [key for key in keys() if key.endswith(f".{name}")]
-    if len(elsewhere) == 1:
-        return "unknown key", elsewhere[0]
-    if close := nearest(name, siblings):
+    known = dict.fromkeys(part for key in keys() for part in (key.rpartition(".")[0], key))
+    elsewhere = [key for key in known if key.endswith(f".{name}")]
+    below = [key for key in elsewhere if key.startswith(f"{dotted(path[:-1])}.")] if len(path) > 1 else []
+    elsewhere = below or elsewhere
+    likely = " or ".join(elsewhere) if len(elsewhere) <= _FEW else None
+    close = nearest(name, siblings)
+    if likely and (len(elsewhere) == 1 or len(path) == 1 or not close):
+        return "unknown key", likely
+    if close:
         return "unknown key", close
     return f"unknown key; allowed: {', '.join(siblings)}", None
 

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from harbortui.config import explain, layers, toml
 from harbortui.config.dotenv import read_dotenv
-from harbortui.config.errors import ConfigError
+from harbortui.config.errors import ConfigError, Problem
 from harbortui.config.schema import RunConfig
 from harbortui.config.secrets import is_secret_name, named, secret_values
 
@@ -117,13 +117,16 @@ def _without_null(schema: Any) -> Any:
 
 
 def _validate(data: dict[str, Any], whole: bool) -> tuple[RunConfig | None, list[explain.Complaint]]:
-    complaints = explain.secrets(data)
-    known = {path for path, _ in complaints}
+    config, invalid = None, []
     try:
-        return RunConfig.model_validate(data), complaints
+        config = RunConfig.model_validate(data)
+        invalid = explain.astray(config)
     except ValidationError as error:
         invalid = explain.invalid(error, data, whole)
-        return None, [*complaints, *(item for item in invalid if item[0] not in known)]
+    complaints: dict[toml.Path, Problem] = {}
+    for path, problem in [*explain.secrets(data), *invalid, *explain.too_long(data)]:
+        complaints.setdefault(path, problem)
+    return config, list(complaints.items())
 
 
 def _name_after_file(data: dict[str, Any], path: Path) -> None:

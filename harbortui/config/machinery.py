@@ -58,3 +58,7 @@ class Demo(Section):
     """Log lines of each process."""
     faults: list[Fault] = Field(default_factory=list)
     """What goes wrong, and when."""
+
+    def processes(self) -> list[str]:
+        """The processes that a fault can happen to."""
+        return ["server", "orchestrator", "trainer", *(f"rollouts-{index}" for index in range(self.workers))]

@@ -100,6 +100,8 @@ def live_value(key: str, text: str) -> int | float:
         raise ConfigError([Problem("set", None, key, message, hint)])
     value = toml.value(text)
     try:
+        if not toml.fits(value):
+            raise OverflowError
         return live.type(live.check.validate_python(value))
     except (ValidationError, OverflowError):
         message = f"found {sentences.found(value)}, allowed: {live.allowed}"

@@ -59,6 +59,8 @@ def _show(value: Any) -> str:
         return ascii(value[:_LONGEST]) if not value.isprintable() else repr(value)
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
+    if isinstance(value, int) and value.bit_length() > 4096:
+        return hex(value)  # decimal digits without end cost time without end
     return repr(value)
 
 

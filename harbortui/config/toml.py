@@ -1,7 +1,7 @@
 """TOML in and out: read with the standard library, written so that reading gives the same values back.
 
-Guarantees: whatever is read here can be merged, checked, shown and written again: tables no deeper than `DEEPEST`,
-whole numbers within 64 bits.
+Guarantees: whatever is read here can be merged, checked and shown: tables are no deeper than `DEEPEST`. It can be
+written again where its whole numbers `fit`.
 
 On failure: `read` raises a `ConfigError` that names file and line; nothing else leaves it.
 """
@@ -16,7 +16,8 @@ from typing import Any
 from harbortui.config.errors import ConfigError, Problem, dotted
 
 DEEPEST = 64
-_PLACE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
+_DIGITS = re.compile(r"[0-9][0-9_]{4299,}")
+WHOLE = "a whole number that fits in 64 bits"
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 Path = tuple[str | int, ...]
@@ -27,26 +28,30 @@ def read(text: str, file: str) -> dict[str, Any]:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        place = _PLACE.search(str(error))
-        reason = _PLACE.sub("", str(error))
-        line = int(place[1]) if place and place[1] else text.rstrip().count("\n") + 1
-        raise ConfigError([Problem(file, line, "", f"not TOML: {reason[:1].lower()}{reason[1:]}")]) from None
+        from harbortui.config import syntax  # which needs the schema, and is needed for nothing else
+
+        raise ConfigError([syntax.explain(text, error, file)]) from None
     except RecursionError:
         raise ConfigError([Problem(file, None, "", f"nested deeper than {DEEPEST} levels")]) from None
     except ValueError:
-        raise ConfigError([Problem(file, None, "", "a whole number does not fit in 64 bits")]) from None
+        long = _DIGITS.search(text)
+        line = text.count("\n", 0, long.start()) + 1 if long else None
+        raise ConfigError([Problem(file, line, "", f"found a number of very many digits, allowed: {WHOLE}")]) from None
     check(data, file)
     return data
 
 
 def check(data: dict[str, Any], file: str) -> None:
-    """Refuses what could not be handled further on: tables too deep, whole numbers too long."""
-    for path, item in walk(data):
+    """Refuses what could not be handled further on: tables too deep."""
+    for path, _ in walk(data):
         if len(path) > DEEPEST:
             key = dotted(path[:3]) + "..."
             raise ConfigError([Problem(file, None, key, f"nested deeper than {DEEPEST} levels")])
-        if isinstance(item, int) and not -(2**63) <= item < 2**63:
-            raise ConfigError([Problem(file, None, dotted(path), "the whole number does not fit in 64 bits")])
+
+
+def fits(item: Any) -> bool:
+    """Whether a value can be written again: whole numbers are 64 bits long."""
+    return not isinstance(item, int) or -(2**63) <= item < 2**63
 
 
 def value(text: str) -> Any:

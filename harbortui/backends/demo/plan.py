@@ -1,18 +1,24 @@
 """A config with `backend.name = "demo"` becomes a plan: real processes, invented episodes."""
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from harbortui.backends.common import indexer, live_keys, notify, restart, watch
 from harbortui.backends.demo.knobs import STARTS, Knobs
+from harbortui.config import explain
+from harbortui.config.errors import ConfigError
 from harbortui.config.schema import RunConfig
 from harbortui.runs.layout import Run
 from harbortui.supervisor.plan import Dependency, Plan, Probe, ProcessSpec, Stop
 
 
 def plan(config: RunConfig, run: Run) -> Plan:
+    """On failure: a `ConfigError` where a fault names no process; `load` says it sooner, with the line."""
+    if strays := explain.astray(config):
+        raise ConfigError(replace(problem, file="run.toml") for _, problem in strays)
     budget = config.run.budget
     knobs = Knobs(
         seed=config.run.seed,
