@@ -112,7 +112,7 @@ def test_without_a_command_the_help_is_shown(run: Run) -> None:
     ("argv", "sentence"),
     [
         (["stpo"], "no such command 'stpo'; did you mean 'stop'; `harbortui --help` tells more"),
-        (["status", "--jsn"], "status: no such option: --jsn (Possible options: --json); `harbortui status --help`"),
+        (["status", "--jsn"], "status: no such option: --jsn; did you mean --json; `harbortui status --help`"),
         (["status", "nope"], "no run named 'nope' in ... (there are none; set HARBORTUI_RUNS or give a path)"),
         (["status"], "no runs in ...; start one with `harbortui run CONFIG` or set HARBORTUI_RUNS"),
         (["pause", "--level", "all"], "pause: invalid value for '--level': 'all' is not one of 'dispatch', 'generate'"),
@@ -126,7 +126,15 @@ def test_without_a_command_the_help_is_shown(run: Run) -> None:
         (["train", DEMO, "--set", "demo.workers=0"], "--set: demo.workers: found 0 (whole number), allowed: a whole"),
         (["train", DEMO, "--set", "backend.name=tinker"], "demo.toml: backend.name: 'tinker' is not there in this"),
         (["run", DEMO, "--name", "a/b"], "--name: found 'a/b', allowed: 1 to 64 letters, digits"),
-        (["demo", "--seconds", "0"], "demo: invalid value for '--seconds': Input should be greater than or equal to"),
+        (["demo", "--seconds", "0"], "demo: --seconds: found '0', allowed: a number from 0.1; `harbortui demo --help`"),
+        (["demo", "--seconds", "abc"], "demo: --seconds: found 'abc', allowed: a number; `harbortui demo --help`"),
+        (["logs", "-n", "x"], "logs: --lines: found 'x', allowed: a whole number; `harbortui logs --help`"),
+        (["demo", "--resume"], "demo: no such option: --resume; a run that has ended goes on with `harbortui run"),
+        (["episode"], "episode: missing argument 'ACTION'; choose from: cancel, requeue; `harbortui episode --help`"),
+        (["logs", "--all", "-n", "3"], "logs: --all and --lines exclude each other"),
+        (["stop", "", "--yes"], "the name of the run is empty; give a name or a path, or leave it out for the newest"),
+        (["clean", " "], "the name of the run is empty; give a name or a path, or leave it out for the newest run"),
+        (["status", ""], "the name of the run is empty; give a name or a path, or leave it out for the newest run"),
         (["config", "check", "nope.toml"], "nope.toml: no such file"),
         (["clean", "x", "--all"], "clean: give a RUN or --all, not both"),
         (["metrics", "--csv", "--json"], "metrics: --csv and --json exclude each other"),
@@ -168,6 +176,64 @@ def test_a_variable_that_nobody_set_is_named_before_anything_starts(run: Run, tm
         2, "harbortui: missing from the environment and .env: HOOK_OF_MINE; set them and try again\n"
     )  # fmt: skip
     assert not runs_folder().exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["stop", "--drain", "--now"], "stop: --drain and --now exclude each other"),
+        (["set", "rollouts.concurrency", "eight"], "set: rollouts.concurrency: found 'eight', allowed: a whole number"),
+        (["set", "agent.temperatur", "1"], "set: 'agent.temperatur' cannot change while the run goes on; did you mean"),
+        (["restart", "nobody"], "restart: demo has no process 'nobody'; there are: indexer, server"),
+        (["restart", "supervisor"], "restart: demo has no process 'supervisor'"),
+        (["note", " "], "note: the text is empty"),
+    ],
+)
+def test_what_the_plan_of_a_run_forbids_is_bad_input(run: Run, argv: list[str], sentence: str) -> None:
+    launch.make(launch.prepare(Path(DEMO)))
+    code, out, err = run(*argv)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+def test_a_folder_that_is_somebody_elses_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/srv/runs")
+
+    monkeypatch.setattr(launch.layout, "create", refuse)
+    code, _, err = run("run", DEMO, "--detach")
+    assert code == 2
+    assert err.endswith("runs cannot be made there (Permission denied); set HARBORTUI_RUNS to a folder of yours\n")
+
+
+# --- output that nobody takes
+
+
+def shell(line: str) -> subprocess.CompletedProcess[str]:
+    line = line.replace("harbortui", f"{sys.executable} -m harbortui")
+    return subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def test_a_disk_that_is_full_is_said_in_one_sentence() -> None:
+    launch.make(launch.prepare(Path(DEMO)))
+    for line in ("status --json", "ps", "config schema", "--help", "logs"):
+        done = shell(f"harbortui {line} > /dev/full")
+        sentence = "harbortui: the output could not be written (No space left on device); what was done stays done\n"
+        assert (done.returncode, done.stderr) == (1, sentence), line
+    done = shell("harbortui status nope --json > /dev/full")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_reader_that_goes_away_ends_every_command_with_0() -> None:
+    made = launch.make(launch.prepare(Path(DEMO)))
+    event = {"kind": "note", "t": 1.0, "text": "x" * 1000}
+    (made.journals / "supervisor-1-1.jsonl").write_text((json.dumps(event) + "\n") * 500)
+    made.log("trainer").write_text(f"2026-01-01T00:00:00.000Z {'x' * 1000}\n" * 500)
+    for line in ("logs --all", "events", "events --json", "config schema", "--help"):
+        done = shell(f"set -o pipefail; harbortui {line} | head -1")
+        assert (done.returncode, done.stderr) == (0, ""), line
 
 
 # --- configs and plans
@@ -223,6 +289,7 @@ def test_a_run_that_was_never_launched_is_lost_and_cannot_be_controlled(run: Run
     said = json.loads(run("status", "--json")[1])
     assert (said["state"], said["supervisor"], said["demo"]) == ("lost", None, True)
     assert run("ps")[1].splitlines()[1].split()[:3] == ["demo", "lost", "DEMO"]
+    assert "episodes when last heard of: 0 running" in run("status")[1]
     code, _, err = run("pause", "demo")
     assert (code, err) == (1, "harbortui: demo was never launched\n")
 
@@ -242,6 +309,17 @@ def test_the_doctor_says_ok_warn_or_fail_with_a_remedy(run: Run) -> None:
     assert not runs_folder().exists()
 
 
+def test_the_doctor_names_sockets_and_secrets_of_ended_runs_and_clean_removes_them(run: Run) -> None:
+    made = launch.make(launch.prepare(Path(DEMO)))
+    checks = {check["name"]: check for check in json.loads(run("doctor", "--json")[1])["checks"]}
+    assert checks["leftovers"]["state"] == "warn"
+    assert f"sockets and secrets of ended runs: demo ({made.runtime})" in checks["leftovers"]["text"]
+    assert checks["leftovers"]["remedy"] == "`harbortui clean --all` removes them"
+    assert json.loads(run("clean", "--dry-run", "--json")[1])["runs"][0]["stuck"] == []
+    assert run("clean", "--all")[0] == 0
+    assert "no run has left" in run("doctor")[1]
+
+
 def complete(words: str) -> list[str]:
     count = len(words.split()) - (not words.endswith(" "))
     done = program("-m", "harbortui", _HARBORTUI_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(count))
@@ -253,6 +331,9 @@ def test_the_shell_completes_runs_processes_and_live_keys() -> None:
     assert complete("harbortui status ") == ["demo"]
     assert complete("harbortui logs demo --process roll") == ["rollouts-0", "rollouts-1"]
     assert "agent.temperature" in complete("harbortui set --run demo ")
+    (all_runs()[0].logs / "supervisor.log").touch()
+    assert complete("harbortui logs demo --process super") == ["supervisor"]
+    assert complete("harbortui restart super") == []
 
 
 # --- text
@@ -273,6 +354,25 @@ def test_columns_count_what_a_terminal_shows(monkeypatch: pytest.MonkeyPatch) ->
     assert [line.index(word) for line, word in zip(lines, ("state", "running", "failed"), strict=True)] == [6, 4, 6]
     monkeypatch.setattr(text, "width", lambda: 30)
     assert max(map(text.cells, text.table(["run", "what"], [["a", "x" * 50]]))) == 30
+
+
+def test_a_row_of_a_table_is_one_line_however_narrow_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, rows = ["run", "state", "step", "age", ""], [["r" * 53, "running", "7/10", "4m", "no supervisor"]]
+    for wide in range(1, 100):
+        monkeypatch.setattr(text, "width", lambda wide=wide: wide)
+        for line in text.table(head, rows, right=(2, 3), spare=(3, 2)):
+            assert text.cells(line) <= wide
+    monkeypatch.setattr(text, "width", lambda: 60)
+    assert re.match(r"r+…  running  7/10 ", text.table(head, rows, right=(2, 3), spare=(3, 2))[1])
+
+
+@given(st.text())
+def test_what_is_shown_on_a_line_and_what_is_json_can_steer_no_terminal(said: str) -> None:
+    for shown in (text.plain(said), text.dumps({"text": said})):
+        assert len(shown.splitlines()) <= 1
+        assert not re.search("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
+        shown.encode()
+    assert json.loads(text.dumps(said)) == said
 
 
 def test_ages_are_short() -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -173,14 +174,17 @@ def test_text_from_a_run_can_neither_steer_the_terminal_nor_be_taken_for_markup(
     (journal,) = run.journals.glob("supervisor-*.jsonl")
     event = {
         "kind": "alarm", "t": time.time(), "attempt": 1, "key": "evil", "state": "raised",
-        "text": hostile, "remedy": hostile, "severity": "critical",
+        "text": hostile, "remedy": hostile + "\nforged: line", "severity": "critical",
     }  # fmt: skip
     with open(journal, "a") as lines:
         lines.write(json.dumps(event) + "\n")
-    for command in (["logs", "-n", "1"], ["status"], ["events", "-n", "1"], ["attach"], ["ps"]):
-        face = on_terminal(place, *command, "evil") if command != ["ps"] else on_terminal(place, "ps")
+    (run.journals / "\x1b]0;owned\x07\x9b2J-1-1.jsonl").write_text(json.dumps({**event, "t": event["t"] + 1}) + "\n")
+    shutil.copytree(run.path, place.folder / "zz\x1b[2J\u202e\nforged: line")
+    plain = ["logs", "-n", "1"], ["status"], ["events", "-n", "2"], ["attach"]
+    for command in (*plain, *([*words, "--json"] for words in plain), ["ps"], ["ps", "--json"]):
+        face = on_terminal(place, *command, *([] if command[0] == "ps" else ["evil"]))
         assert face.process.wait(15) == 0
-        face.until("evil" if command != ["logs", "-n", "1"] else "trainer")
-        for sign in (b"\x1b]", b"\x1b[2J", "\u202e".encode(), "\x9b".encode()):
+        face.until("evil" if command[0] != "logs" else "trainer")
+        for sign in (b"\x1b]", b"\x1b[2J", "\u202e".encode(), "\x9b".encode(), b"\nforged"):
             assert sign not in face.seen, (command, sign)
-        assert b"not red[/red]" in face.seen or command == ["ps"]
+        assert b"not red[/red]" in face.seen or command[0] == "ps" or command == ["attach", "--json"]

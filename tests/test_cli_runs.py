@@ -52,7 +52,7 @@ def test_status_has_the_documented_shape(live: Place) -> None:
 def test_status_and_ps_say_demo_and_take_little_time(live: Place) -> None:
     shown = live.do("status")
     assert shown.startswith("DEMO: episodes are made up, nothing is trained\nlive  running  step ")
-    assert re.search(r"^rollouts-0 +running +\d+ ", shown, re.MULTILINE)
+    assert re.search(r"^rollouts-0 +(ready|running) +\d+ ", shown, re.MULTILINE)
     assert re.search(r"^live +running +DEMO +\d+/100000 +\d+s +6/6", live.do("ps"), re.MULTILINE)
     assert json.loads(live.do("ps", "--json"))["runs"][0]["processes"] == {"alive": 6, "all": 6}
     took = []
@@ -80,9 +80,10 @@ def test_logs_are_merged_filtered_and_end_quietly_at_a_closed_pipe(live: Place) 
     assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
     assert len({line["process"] for line in lines}) > 2
     only = live.do("logs", "live", "-p", "trainer", "-n", "3").splitlines()
+    assert only.pop(0) == "DEMO: episodes are made up, nothing is trained"
     assert len(only) == 3
     assert all(" trainer" in line for line in only)
-    assert all("INFO" in line for line in live.do("logs", "live", "--grep", "INFO", "-n", "5").splitlines())
+    assert all("INFO" in line for line in live.do("logs", "live", "--grep", "INFO", "-n", "5").splitlines()[1:])
     assert live.do("logs", "live", "--grep", "([", code=2) == (
         "harbortui: --grep: '([' is no regular expression: unterminated character set at position 1\n"
     )
@@ -114,24 +115,25 @@ def test_pause_and_resume_are_waited_for_until_they_are_true(live: Place) -> Non
     assert (said["ok"], said["state"], said["verb"]) == (True, "true", "pause")
     now = json.loads(live.do("status", "--json"))
     assert (now["state"], now["level"], now["episodes"]["running"]) == ("paused", "dispatch", 0)
-    assert live.do("resume", "--wait").splitlines() == ["live: going on", "live: running"]
+    assert live.do("resume", "--wait").splitlines() == ["live (DEMO): going on", "live (DEMO): running"]
     assert json.loads(live.do("status", "--json"))["state"] == "running"
 
 
 def test_what_is_refused_ends_with_1_and_says_why(live: Place) -> None:
     assert live.do("resume", "live", code=1) == (
-        "harbortui: live: resume: the run is running, nothing is paused or held\n"
+        "harbortui: live (DEMO): resume: the run is running, nothing is paused or held\n"
     )
-    said = json.loads(live.do("set", "agent.temperatur", "1", "--json", code=1))
+    said = json.loads(live.do("resume", "--json", code=1))
     assert (said["ok"], said["state"]) == (False, "refused")
-    assert "did you mean 'agent.temperature'?" in said["answer"]
+    said = json.loads(live.do("set", "agent.temperatur", "1", "--json", code=2))
+    assert "did you mean 'agent.temperature'?" in said["error"]
 
 
 def test_checkpoint_set_restart_and_note_do_what_they_say(live: Place) -> None:
     assert re.search(r"step_\d+ is whole\n$", live.do("checkpoint", "--wait"))
     assert list((live.folder / "live" / "checkpoints").glob("step_*/manifest.json"))
-    assert live.do("set", "-r", "live", "rollouts.concurrency", "4") == "live: rollouts.concurrency becomes 4\n"
-    assert "rollouts-1 is running" in live.do("restart", "rollouts-1", "--wait", "--run", "live")
+    assert live.do("set", "-r", "live", "rollouts.concurrency", "4") == "live (DEMO): rollouts.concurrency becomes 4\n"
+    assert re.search("rollouts-1 is (ready|running)", live.do("restart", "rollouts-1", "--wait", "--run", "live"))
     live.do("note", "[bold]looks[/] fine \x1b]0;title\x07")
     shown = live.do("events", "--kind", "note", "--kind", "operator")
     assert "[bold]looks[/] fine" in shown
@@ -170,12 +172,13 @@ def test_on_a_terminal_the_status_is_live_and_q_leaves_the_run_running(live: Pla
     face.press(b"q")
     assert face.process.wait(10) == 0
     face.until("live goes on; see it: `harbortui attach live`")
+    assert b"q or Ctrl-C" not in face.seen.rsplit(b"\x1b[2K", 1)[1], "the status is gone, the sentence stands last"
     assert live.state("live") == "running"
 
 
 def test_a_verb_that_loses_something_asks_on_a_terminal(live: Place) -> None:
     face = on_terminal(live, "stop", "live", "--now")
-    face.until(r"Running episodes are cancelled; .*\r\nstop live\? \[y/N\]: ")
+    face.until(r"Running episodes are cancelled; .*\r\nstop live \(DEMO\)\? \[y/N\]: ")
     face.press(b"n\n")
     assert face.process.wait(10) == 1
     face.until("aborted; nothing was done")

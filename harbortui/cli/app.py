@@ -3,7 +3,8 @@
 Guarantees: only the family of commands that is asked for is imported, and what it needs only when it runs. Whatever
 a user can cause ends in one sentence on standard error and an exit code, never in a traceback: 0 done, 1 failed or
 refused, 2 bad input, 130 interrupted. With `--json` the sentence is also on standard output, as `{"error": ...}`.
-A reader that goes away (`| head`) ends the command quietly.
+A reader that goes away (`| head`) ends the command quietly, with 0. Output that cannot be written (a full disk) is said
+on standard error, exit code 1: what was done stays done.
 """
 
 import importlib
@@ -71,9 +72,16 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         errors.hush()
         return 0
+    except SystemExit as ended:  # that is how Typer's own parser ends at a broken pipe
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        errors.hush()
+        return 0
     except KeyboardInterrupt:
         return 130
     except Exception as error:
+        if isinstance(error, OSError) and (why := errors.unwritable(error)):
+            return errors.say(errors.Told(f"{why}; what was done stays done", errors.FAILED, []), as_json=False)
         told = errors.explain(error)
         if told is None:
             raise

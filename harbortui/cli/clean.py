@@ -61,7 +61,7 @@ def clean(
     from harbortui.cli.errors import Bad
     from harbortui.runs import layout
 
-    if run and everything:
+    if run is not None and everything:
         raise Bad("clean: give a RUN or --all, not both")
     runs = layout.all_runs() if everything else [layout.find(run)]
     found, failed = [], False
@@ -69,13 +69,14 @@ def clean(
         left = look(one)
         if not as_json:
             _tell(left, dry_run, everything)
-        body = left.json() | {"removed": False}
+        body = left.json() | {"removed": False, "stuck": []}
         if left and not left.kept and not dry_run:
             stuck = remove(left)
             failed |= bool(stuck)
             body |= {"removed": not stuck, "stuck": stuck}
             if not as_json:
-                print(f"{one.name}: still there: {', '.join(stuck)}" if stuck else f"{one.name}: removed")
+                name = text.plain(one.name)
+                print(f"{name}: still there: {', '.join(stuck)}" if stuck else f"{name}: removed")
         found.append(body)
     if as_json:
         text.say_json({"runs": found, "dry_run": dry_run})
@@ -86,7 +87,9 @@ def clean(
 
 
 def _tell(left: Leftovers, dry_run: bool, everything: bool) -> None:
-    name, would = left.run.name, "would remove" if dry_run else "removing"
+    from harbortui.cli import text
+
+    name, would = text.plain(left.run.name), "would remove" if dry_run else "removing"
     if left.kept:
         print(f"{name}: not touched: {left.kept}")
     elif not left and not everything:

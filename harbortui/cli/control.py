@@ -3,25 +3,26 @@
 A verb with arguments of its own takes the run as `--run`, one without takes it as its argument. Every command has
 `--json` (`{"ok", "verb", "run", "request", "answer", "state"}`), those that can wait have `--wait` and `--timeout`,
 those that lose something ask first on a terminal unless `--yes`. Exit 0 accepted (or, waited for, true), 1 refused
-or failed.
+or failed, 2 for what is wrong by the run's own plan (a key or value that cannot be set, a process that is not there):
+that is known before anybody is asked.
 """
 
 import inspect
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from harbortui.cli.options import Json, RunArgument, RunOption, complete_live_key, complete_process
+from harbortui.cli.options import Json, RunArgument, RunOption, complete_live_key, complete_planned
 from harbortui.supervisor.verbs import VERBS, Argument, Verb
 
 if TYPE_CHECKING:
     from harbortui.runs.layout import Run
 
 HIDDEN = ("ping",)
-COMPLETIONS: dict[str, Callable[..., list[str]]] = {"process": complete_process, "live-key": complete_live_key}
+COMPLETIONS: dict[str, Callable[..., list[str]]] = {"process": complete_planned, "live-key": complete_live_key}
 POLL = 0.05
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is true, or failed.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Longest wait.")]
@@ -82,14 +83,18 @@ def perform(
 ) -> None:
     """Ask, print the answer, and with `wait` the end of it."""
     from harbortui.cli import text
+    from harbortui.cli.label import label
     from harbortui.runs import layout
     from harbortui.supervisor import client
-    from harbortui.supervisor.logtail import clean
 
     found = layout.find(run)
+    check(verb.name, arguments, found)
+    name = label(found)
     if not yes and sys.stdin.isatty() and sys.stdout.isatty():
-        print(verb.loses)
-        typer.confirm(f"{verb.name} {found.name}?", abort=True)
+        if why := _hopeless(found):
+            raise client.NotControllable(why)
+        print(lost(verb, arguments))
+        typer.confirm(f"{verb.name} {name}?", abort=True)
     with client.connect(found) as connection:
         answer = connection.ask(verb.name, **arguments)
     body = {
@@ -97,17 +102,69 @@ def perform(
         "state": "accepted" if answer.ok else "refused",
     }  # fmt: skip
     if answer.ok and not as_json:
-        print(f"{found.name}: {clean(answer.answer)}", flush=True)
+        print(f"{name}: {text.plain(answer.answer)}", flush=True)
     if answer.ok and wait:
         body |= waited(found, answer.request, timeout)
         if body["ok"] and not as_json:
-            print(f"{found.name}: {clean(str(body['answer']))}")
+            print(f"{name}: {text.plain(str(body['answer']))}")
     if as_json:
         text.say_json(body)
     if not body["ok"]:
         if not as_json:
-            print(f"harbortui: {found.name}: {clean(str(body['answer']))}", file=sys.stderr)
+            print(f"harbortui: {name}: {text.plain(str(body['answer']))}", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def _hopeless(run: "Run") -> str:
+    """Why nobody can obey, or ''."""
+    from harbortui.supervisor import client
+    from harbortui.supervisor.lock import supervised
+
+    return "" if supervised(run) else client.uncontrollable(run)
+
+
+def lost(verb: Verb, arguments: dict[str, Any]) -> str:
+    """What is lost by this verb with these arguments, for the question."""
+    if verb.name == "stop" and arguments.get("now"):
+        return "Running episodes are cancelled; so is everything since the newest checkpoint."
+    if verb.name == "stop" and arguments.get("drain"):
+        return "Running episodes finish, then the run ends."
+    return "Running episodes are cancelled." if verb.name == "stop" else verb.loses
+
+
+def check(verb: str, arguments: dict[str, Any], run: "Run") -> None:
+    """Bad input that can be told without the supervisor."""
+    from harbortui.cli.errors import Bad
+    from harbortui.config.errors import nearest
+    from harbortui.supervisor import plan
+
+    if verb == "stop" and arguments["drain"] and arguments["now"]:
+        raise Bad("stop: --drain and --now exclude each other")
+    if verb == "note" and not arguments["text"].strip():
+        raise Bad("note: the text is empty")
+    if verb not in ("set", "restart"):
+        return
+    try:
+        found = plan.load(run.plan.read_bytes())
+    except (OSError, plan.PlanError):
+        return
+    if verb == "restart":
+        names = [spec.name for spec in found.processes]
+        if (process := arguments["process"]) not in names:
+            near = nearest(process, names)
+            raise Bad(f"restart: {run.name} has no process {process!r}; " + _hint(near, names))
+        return
+    key, value = arguments["key"], arguments["value"]
+    if key not in found.live:
+        raise Bad(f"set: {key!r} cannot change while the run goes on; " + _hint(nearest(key, found.live), found.live))
+    try:
+        found.live[key].read(value)
+    except ValueError:
+        raise Bad(f"set: {key}: found {value!r}, allowed: {found.live[key].allowed()}") from None
+
+
+def _hint(near: str | None, names: Iterable[str]) -> str:
+    return f"did you mean {near!r}?" if near else f"there are: {', '.join(names) or 'none'}"
 
 
 def waited(run: "Run", request: str, timeout: float) -> dict[str, Any]:

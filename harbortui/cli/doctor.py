@@ -45,9 +45,10 @@ def doctor(as_json: Json = False) -> None:
         colours = {"ok": "green", "warn": "yellow", "fail": "red"}
         wide = max(len(check.name) for check in checks)
         for check in checks:
-            print(f"{text.paint(f'{check.state:4}', colours[check.state])}  {check.name:{wide}}  {check.text}")
+            state = text.paint(f"{check.state:4}", colours[check.state])
+            print(f"{state}  {check.name:{wide}}  {text.plain(check.text)}")
             if check.remedy:
-                print(f"{'':{wide + 6}}  -> {check.remedy}")
+                print(f"{'':{wide + 6}}  -> {text.plain(check.remedy)}")
     if not good:
         raise typer.Exit(1)
 
@@ -173,14 +174,24 @@ def leftovers() -> Iterator[Check]:
     from harbortui.cli.clean import look
     from harbortui.runs.layout import all_runs
 
-    stale = [run.name for run in all_runs() if (left := look(run)).processes and not left.kept]
+    found = [(run.name, left) for run in all_runs() if (left := look(run)) and not left.kept]
+    stale = [name for name, left in found if left.processes]
+    folders = [(name, folder) for name, left in found if not left.processes for folder in left.folders]
+    if folders:
+        names = list(dict.fromkeys(name for name, _ in folders))
+        places = ", ".join(str(folder) for _, folder in folders[:3]) + " ..." * (len(folders) > 3)
+        yield Check(
+            "leftovers", "warn",
+            f"sockets and secrets of ended runs: {', '.join(names[:5])}{' ...' * (len(names) > 5)} ({places})",
+            "`harbortui clean --all` removes them",
+        )  # fmt: skip
     if stale:
         yield Check(
             "leftovers", "warn", f"processes without a supervisor: {', '.join(stale[:5])}{' ...' * (len(stale) > 5)}",
             f"`harbortui supervise {stale[0]}` goes on with it, `harbortui clean {stale[0]}` ends it",
         )  # fmt: skip
-    else:
-        yield Check("leftovers", "ok", "no run has left processes behind")
+    if not found:
+        yield Check("leftovers", "ok", "no run has left processes, sockets or secrets behind")
 
 
 LOOKS: tuple[Callable[[], Iterator[Check]], ...] = (

@@ -6,7 +6,6 @@ of them must be imported to be recognised. What it does not know is a defect of 
 
 import contextlib
 import errno
-import json
 import os
 import sys
 from dataclasses import dataclass
@@ -63,10 +62,53 @@ def _usage(error: Any) -> str:
     """A usage error of the command line, with the way to the help."""
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", "") or "harbortui"
-    text = error.format_message().strip().replace("Value error, ", "").replace(". Did you", "; did you").rstrip(".?")
+    text = _value(error) or _option(error, path) or error.format_message()
+    text = " ".join(text.split()).replace("Value error, ", "").replace(". Did you", "; did you").rstrip(".?")
+    text = text.replace(". Choose from:", "; choose from:")
     text = text[:1].lower() + text[1:]
     name = path.removeprefix("harbortui").strip()
     return f"{name}: {text}; `{path} --help` tells more" if name else f"{text}; `{path} --help` tells more"
+
+
+def _value(error: Any) -> str:
+    """A value of the wrong kind or size: what was found, and what is allowed."""
+    problems = getattr(error.__cause__, "errors", None)
+    for problem in problems() if callable(problems) else []:
+        kind, limits = str(problem.get("type", "")), problem.get("ctx") or {}
+        whole = "integer" in problem.get("msg", "") or kind.startswith("int_")
+        allowed = "a whole number" if whole else "a number"
+        for key, words in (("ge", "from"), ("gt", "above"), ("le", "up to"), ("lt", "below")):
+            allowed += f" {words} {limits[key]}" if key in limits else ""
+        if limits.keys() & {"ge", "gt", "le", "lt"} or kind.startswith(("int_", "float_")):
+            names = getattr(error.param, "opts", None) or [str(error.param.name).upper()]
+            return f"{names[0]}: found {problem.get('input')!r}, allowed: {allowed}"
+    return ""
+
+
+def _option(error: Any, path: str) -> str:
+    """An option that is not there, with one that is meant perhaps."""
+    name = getattr(error, "option_name", None)
+    if type(error).__name__ != "NoSuchOption" or not name:
+        return ""
+    if name == "--resume":
+        return f"no such option: {name}; a run that has ended goes on with `harbortui run --resume RUN`"
+    import difflib
+
+    near = difflib.get_close_matches(name, getattr(error, "possibilities", None) or [], 1)
+    return f"no such option: {name}" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def unwritable(error: OSError) -> str:
+    """Why standard output cannot be written, or '' where the error is another's. What failed is tried once more: an
+    unbuffered stream has lost what it held, so an end of line is tried there."""
+    if error.filename or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG):
+        return ""
+    try:
+        print(flush=True)
+    except OSError as again:
+        hush()
+        return f"the output could not be written ({again.strerror})"
+    return ""
 
 
 def _os(error: OSError) -> str:
@@ -79,22 +121,23 @@ def _os(error: OSError) -> str:
 
 
 def say(told: Told, as_json: bool) -> int:
-    from harbortui.supervisor.logtail import clean
+    from harbortui.cli import text
 
-    try:
+    with contextlib.suppress(OSError):
         for line in told.sentence.splitlines():
-            print(f"harbortui: {clean(line)}", file=sys.stderr)
+            print(f"harbortui: {text.plain(line)}", file=sys.stderr)
+    try:
         if as_json:
             body = {"error": told.sentence, "exit": told.code}
-            print(json.dumps({**body, "problems": told.problems} if told.problems else body))
+            print(text.dumps({**body, "problems": told.problems} if told.problems else body))
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError:
         hush()
     return told.code
 
 
 def hush() -> None:
-    """After a broken pipe: let nothing more be written, at the interpreter's end neither."""
+    """After a broken pipe or a full disk: let nothing more be written, at the interpreter's end neither."""
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

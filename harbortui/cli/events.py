@@ -140,18 +140,33 @@ def _say(told: "Iterable[Told]", as_json: bool) -> None:
     import msgspec
 
     from harbortui.cli import text
-    from harbortui.cli.lines import logfmt
     from harbortui.runs.events import Unknown
 
     for process, event in told:
         body = event.body if isinstance(event, Unknown) else msgspec.to_builtins(event)
         if as_json:
-            print(json.dumps({"process": process, **body, "writer": process}, ensure_ascii=False))
+            print(text.dumps({"process": process, **body, "writer": process}))
             continue
-        rest = {key: value for key, value in body.items() if key not in COMMON and value not in ("", [], {})}
-        if rest.get("process") == process:
-            del rest["process"]
-        rest = {key: json.dumps(value) if isinstance(value, dict | list) else value for key, value in rest.items()}
-        at = text.clock(event.t)
-        at = text.paint(at[11:23], "dim") if text.on_terminal() else at
-        print(f"{at} {process:13} {text.paint(_kind(event), 'cyan')} {logfmt(rest)}".rstrip())
+        print("\n".join(_lines(process, event, body)))
+
+
+def _lines(process: str, event: Any, body: dict[str, Any]) -> list[str]:
+    """One line, and below it the last words of a process that died."""
+    from harbortui.cli import text
+    from harbortui.cli.lines import logfmt
+
+    body = dict(body)
+    if isinstance(body.get("died"), int | float):
+        body["died"] = text.clock(body["died"]) if 0 <= body["died"] < 2**33 else body["died"]
+    tail = body.pop("tail") if isinstance(body.get("tail"), list) else []
+    rest = {key: value for key, value in body.items() if key not in COMMON and value not in ("", [], {})}
+    if rest.get("process") == process:
+        del rest["process"]
+    rest = {key: json.dumps(value) if isinstance(value, dict | list) else value for key, value in rest.items()}
+    if body.get("demo") is True:
+        rest["demo"] = True
+    at = text.clock(event.t)
+    at = text.paint(at[11:23], "dim") if text.on_terminal() else at
+    kind = text.paint(text.plain(_kind(event)), "cyan")
+    head = f"{at} {text.plain(process):13} {kind} {logfmt(rest)}".rstrip()
+    return [head, *(f"    {text.plain(str(line))}" for line in tail)]

@@ -12,7 +12,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
+from harbortui.cli import text
 from harbortui.cli.errors import FAILED
+from harbortui.cli.label import is_ours
 from harbortui.cli.signals import Signals
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def tell(run: "Run", as_json: bool) -> int:
 
 
 def _face(run: "Run", steers: bool, as_json: bool) -> "Lines | Live":
-    if sys.stdout.isatty() and not as_json:
+    if sys.stdout.isatty() and not as_json and not text.dumb():
         from harbortui.cli.live import Live
 
         return Live(run, steers)
@@ -92,6 +94,7 @@ class _Following:
             return 128 + signal.SIGHUP
         if signal.SIGTERM in fresh:
             self._ask("suspend")
+        self.face.interrupts = self.heard[signal.SIGINT]
         if signal.SIGINT in fresh:
             if self.heard[signal.SIGINT] > 2:
                 self._leave()
@@ -105,7 +108,8 @@ class _Following:
 
     def _leave(self) -> None:
         name = self.run.name
-        self.face.tell(f"{name} goes on; see it: `harbortui attach {name}`, end it: `harbortui stop {name}`")
+        end = f", end it: `harbortui stop {name}`" if is_ours(self.run) else ""
+        self.face.part(f"{name} goes on; see it: `harbortui attach {name}`{end}")
 
     def _ask(self, verb: str, **arguments: Any) -> None:
         from harbortui.supervisor.client import LaunchFailed, NotControllable, connect

@@ -8,6 +8,7 @@ for by hand is refused instead.
 On failure: the sentence of whoever refused (`ConfigError`, `PlanError`, `SecretsMissing`, `LaunchFailed`, ...).
 """
 
+import errno
 import json
 import os
 import shutil
@@ -79,6 +80,7 @@ def _free(folder: Path, name: str, named: bool) -> Path:
 
 def make(prepared: Prepared) -> Run:
     """The run directory and its secrets; nothing is started."""
+    folder = prepared.run.path.parent
     known = secrets.make(prepared.loaded.secrets)
     if names := secrets.missing(prepared.plan, known.environment):
         raise secrets.SecretsMissing(secrets.lacking(names))
@@ -86,6 +88,11 @@ def make(prepared: Prepared) -> Run:
         try:
             run = layout.create(prepared.run.path, prepared.files())
             break
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            sentence = f"{folder}: runs cannot be made there ({error.strerror})"
+            raise layout.LayoutError(f"{sentence}; set HARBORTUI_RUNS to a folder of yours") from None
         except layout.RunExists:
             if prepared.named:
                 raise

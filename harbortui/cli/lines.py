@@ -6,6 +6,7 @@ Guarantees: every line has `time`, `event` and `run`, and `demo=true` where the 
 absent; each line is flushed at once. Values with blanks are quoted as in JSON, so a line never breaks.
 
 On failure: a reader that goes away (`| head`) loses the lines, not the run: following goes on to the end in silence.
+So does a disk that is full; that is said once on standard error.
 """
 
 import json
@@ -25,7 +26,6 @@ from harbortui.runs.events import (
     RunChanged,
     StepDone,
 )
-from harbortui.supervisor.logtail import clean
 
 if TYPE_CHECKING:
     from harbortui.cli.view import View
@@ -88,8 +88,8 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return f"{value:.6g}"
-    shown = clean(str(value).replace("\n", " "))
+        return f"{value:.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:.6g}"
+    shown = text.plain(str(value))
     return shown if _BARE.fullmatch(shown) else json.dumps(shown, ensure_ascii=False)
 
 
@@ -97,7 +97,7 @@ class Lines:
     """The face of a pipe."""
 
     def __init__(self, name: str, as_json: bool) -> None:
-        self.name, self.as_json, self.broken = name, as_json, False
+        self.name, self.as_json, self.broken, self.interrupts = name, as_json, False, 0
 
     def __enter__(self) -> "Lines":
         return self
@@ -134,14 +134,20 @@ class Lines:
         if self.broken:
             return
         try:
-            print(json.dumps(pairs, ensure_ascii=False) if self.as_json else logfmt(pairs), flush=True)
-        except BrokenPipeError:
+            print(text.dumps(pairs) if self.as_json else logfmt(pairs), flush=True)
+        except OSError as error:
             self.broken = True
             errors.hush()
+            if not isinstance(error, BrokenPipeError):
+                self.tell(f"the output could not be written ({error.strerror}); {self.name} goes on without it")
 
     def tell(self, sentence: str) -> None:
         """Something about this command itself, not about the run."""
         try:
-            print(f"harbortui: {sentence}", file=sys.stderr, flush=True)
+            print(f"harbortui: {text.plain(sentence)}", file=sys.stderr, flush=True)
         except OSError:
             pass
+
+    def part(self, sentence: str) -> None:
+        """The last sentence."""
+        self.tell(sentence)

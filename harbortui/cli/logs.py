@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 COLOURS = ("cyan", "green", "yellow", "blue", "magenta", "red")
 LOOK = 1.0
+FIRST = 100
 
 
 def add(app: typer.Typer) -> None:
@@ -42,18 +43,28 @@ def logs(
         ),
     ] = None,
     grep: Annotated[str, typer.Option("--grep", "-g", metavar="REGEX", help="Only lines that match.")] = "",
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, metavar="N", help="How many of the last lines.")] = 100,
+    lines: Annotated[
+        int | None,
+        typer.Option("--lines", "-n", min=0, metavar="N", help="Only the last N; 100 where nothing is said."),
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="From the first line on.")] = False,
     as_json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """The log lines of all processes, merged in time order."""
+    from harbortui.cli.errors import Bad
+    from harbortui.cli.label import BANNER, is_demo
     from harbortui.runs import layout
     from harbortui.supervisor import logtail
 
+    if everything and lines is not None:
+        raise Bad("logs: --all and --lines exclude each other")
+    lines = FIRST if lines is None else lines
     found = layout.find(run)
     names = _chosen(found, process or [])
     pattern = _pattern(grep)
     printer = _Printer(found, names, as_json)
+    if not as_json and is_demo(found):
+        print(BANNER)
     coming = logtail.follow(found, process or None)
     if follow:
         next(coming)
@@ -120,13 +131,12 @@ class _Printer:
         from harbortui.cli import text
 
         if self.as_json:
-            import json
-
-            print(json.dumps({"time": line.at, "process": line.process, "text": line.text}, ensure_ascii=False))
+            print(text.dumps({"time": line.at, "process": line.process, "text": line.text}))
             return
         colour = self.names.setdefault(line.process, COLOURS[len(self.names) % len(COLOURS)])
         at = line.at[11:23] if text.on_terminal() else line.at
-        print(f"{text.paint(at, 'dim')} {text.paint(f'{line.process:{self.wide}}', colour)} {line.text}")
+        process = text.paint(f"{text.plain(line.process):{self.wide}}", colour)
+        print(f"{text.paint(at, 'dim')} {process} {line.text}")
 
 
 def _until_over(run: "Run", coming: "Iterator[Line | None]") -> "Iterator[Line]":

@@ -9,6 +9,7 @@ from harbortui.cli.options import Json, RunArgument
 
 COLUMNS = ("reward", "honest_reward", "solve_rate", "loss", "entropy", "mismatch_kl", "grad_norm")
 SHORT = {"honest_reward": "honest", "solve_rate": "solved", "mismatch_kl": "kl", "grad_norm": "grad"}
+LEAST = ("grad", "entropy", "kl", "left out", "seconds", "episodes", "solved", "loss")
 
 
 def add(app: typer.Typer) -> None:
@@ -47,6 +48,7 @@ def metrics(
         raise Bad("metrics: --csv and --json exclude each other")
     found = find(run)
     view, steps = look(found), metrics_of(found, last)
+    name = text.plain(view.name)
     if as_json:
         return text.say_json({"run": view.name, "demo": view.demo, "steps": steps})
     if as_csv:
@@ -60,7 +62,7 @@ def metrics(
     if view.demo:
         print(text.paint("DEMO: these numbers are made up", "yellow"))
     if not steps:
-        print(f"{view.name}: no step yet")
+        print(f"{name}: no step yet")
         return None
     shown = steps if last else steps[-20:]
     known = [name for name in COLUMNS if any(step.get(name) is not None for step in shown)]
@@ -72,7 +74,12 @@ def metrics(
         ]
         for step in shown
     ]  # fmt: skip
-    print("\n".join(text.table(head, rows, right=range(len(head)))))
+    print("\n".join(text.table(head, rows, range(len(head)), _spare(head))))
     if len(shown) < len(steps):
         print(f"the last {len(shown)} of {len(steps)} steps; --last N shows more")
     return None
+
+
+def _spare(head: list[str]) -> list[int]:
+    """Columns that a narrow terminal can do without, first those that are missed least."""
+    return [head.index(name) for name in LEAST if name in head]

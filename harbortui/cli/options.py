@@ -11,17 +11,29 @@ def complete_run(incomplete: str) -> list[str]:
     return [run.name for run in all_runs() if run.name.startswith(incomplete)]
 
 
-def complete_process(context: typer.Context, incomplete: str) -> list[str]:
+def complete_planned(context: typer.Context, incomplete: str) -> list[str]:
+    """The processes of the plan: those that can be restarted."""
     from harbortui.runs.layout import LayoutError, find
     from harbortui.supervisor import plan
-    from harbortui.supervisor.logtail import processes
 
     try:
-        run = find(context.params.get("run"))
-        planned = [spec.name for spec in plan.load(run.plan.read_bytes()).processes]
+        planned = plan.load(find(context.params.get("run")).plan.read_bytes()).processes
     except (LayoutError, plan.PlanError, OSError):
         return []
-    return [name for name in [*planned, *sorted(set(processes(run)) - set(planned))] if name.startswith(incomplete)]
+    return [spec.name for spec in planned if spec.name.startswith(incomplete)]
+
+
+def complete_process(context: typer.Context, incomplete: str) -> list[str]:
+    """Everything that has a log: the supervisor too."""
+    from harbortui.runs.layout import LayoutError, find
+    from harbortui.supervisor.logtail import processes
+
+    planned = complete_planned(context, incomplete)
+    try:
+        logged = processes(find(context.params.get("run")))
+    except LayoutError:
+        return []
+    return [*planned, *(name for name in logged if name.startswith(incomplete) and name not in planned)]
 
 
 def complete_live_key(context: typer.Context, incomplete: str) -> list[str]:

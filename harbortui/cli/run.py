@@ -117,9 +117,10 @@ def _launched(run: "Run", as_json: bool) -> None:
             "run": run.name, "path": str(run.path), "demo": planned.demo, "pid": holder(run),
             "attempt": ledger.read(run).attempt,
         })  # fmt: skip
+    name = text.plain(run.name)
     what = "DEMO (made-up episodes, nothing is trained)" if planned.demo else "run"
-    print(f"{run.name}: {what} started in {run.path}")
-    print(f"  see it: harbortui attach {run.name}   end it: harbortui stop {run.name}")
+    print(f"{name}: {what} started in {text.plain(str(run.path))}")
+    print(f"  see it: harbortui attach {name}   end it: harbortui stop {name}")
     return None
 
 
@@ -148,7 +149,7 @@ def show_plan(prepared: "Prepared", as_json: bool) -> None:
     for spec in plan.order(found):
         after = ", ".join(d.process for d in spec.depends_on)
         rows.append([spec.name, spec.role, after, f"{spec.restart.policy}, {spec.on_death}", shlex.join(spec.command)])
-    print("\n".join(text.table(["process", "role", "after", "restart, on death", "command"], rows)))
+    print("\n".join(text.table(["process", "role", "after", "restart, on death", "command"], rows, spare=(2, 3))))
     for check in checks:
         print(f"ok  {check}")
     print("nothing was started")
@@ -212,6 +213,7 @@ def attach(run: RunArgument = None, as_json: Json = False) -> None:
 def supervise(run: RunArgument = None, foreground: Foreground = False, as_json: Json = False) -> None:
     """Start a new supervisor that takes over what of the run is alive."""
     from harbortui.cli import launch, text
+    from harbortui.cli.label import label
     from harbortui.runs import layout
     from harbortui.supervisor import client
     from harbortui.supervisor.lock import Refused, holder, supervised
@@ -226,5 +228,5 @@ def supervise(run: RunArgument = None, foreground: Foreground = False, as_json: 
     record = client.launch(found, "adopt")
     if as_json:
         return text.say_json({"run": found.name, "pid": record["pid"], "attempt": record["attempt"]})
-    print(f"{found.name}: supervised again, by process {record['pid']}")
+    print(f"{label(found)}: supervised again, by process {record['pid']}")
     return None

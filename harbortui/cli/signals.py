@@ -1,7 +1,8 @@
 """Signals and keys for a face that follows a run.
 
 Guarantees: while it is entered, SIGINT, SIGTERM and SIGHUP are counted instead of ending the process, and `wait` comes
-back at once when one arrives or a key is pressed. The terminal and the handlers are as before when it is left.
+back at once when one arrives or a key is pressed. Keys are heard without Enter, also after a stop (Ctrl-Z) and `fg`; in
+the background the terminal is left alone. The terminal and the handlers are as before when it is left.
 """
 
 import os
@@ -21,6 +22,7 @@ class Signals:
         self._keys = keys and sys.stdin.isatty() and _in_front()
         self._before: dict[signal.Signals, Any] = {}
         self._terminal: list[Any] | None = None
+        self._listening = False
         self._read = self._write = -1
 
     def __enter__(self) -> Self:
@@ -31,14 +33,29 @@ class Signals:
             self._before[number] = signal.signal(number, self._heard)
         if self._keys:
             import termios
-            import tty
 
             self._terminal = termios.tcgetattr(sys.stdin)
-            tty.setcbreak(sys.stdin, termios.TCSADRAIN)
+            self._before[signal.SIGCONT] = signal.signal(signal.SIGCONT, self._continued)
+            self._listen()
         return self
 
+    def _listen(self) -> bool:
+        """Keys without Enter, while this process is in front."""
+        front = _in_front()
+        if front and not self._listening:
+            import termios
+            import tty
+
+            tty.setcbreak(sys.stdin, termios.TCSADRAIN)
+        self._listening = front
+        return front
+
+    def _continued(self, number: int, frame: FrameType | None) -> None:
+        self._listening = False
+        self._wake()
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._terminal is not None:
+        if self._terminal is not None and _in_front():
             import termios
 
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._terminal)
@@ -49,6 +66,9 @@ class Signals:
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
         self.count[signal.Signals(number)] += 1
+        self._wake()
+
+    def _wake(self) -> None:
         try:
             os.write(self._write, b"!")
         except OSError:
@@ -61,11 +81,12 @@ class Signals:
 
     def wait(self, seconds: float) -> None:
         """Until a signal, a key or the end of the time."""
-        watched = [self._read, sys.stdin.fileno()] if self._keys else [self._read]
+        keys = self._keys and self._listen()
+        watched = [self._read, sys.stdin.fileno()] if keys else [self._read]
         ready, _, _ = select.select(watched, [], [], seconds)
         if self._read in ready:
             os.read(self._read, 1024)
-        if self._keys and sys.stdin.fileno() in ready:
+        if keys and sys.stdin.fileno() in ready:
             data = os.read(sys.stdin.fileno(), 64)
             self._keys = bool(data)
             self.pressed += list(data.decode("utf-8", "replace"))

@@ -7,10 +7,12 @@ import time
 from typing import Any
 
 from harbortui.cli import text
+from harbortui.cli.label import BANNER
 from harbortui.cli.view import View, look
 from harbortui.runs.events import ALIVE
 from harbortui.runs.layout import all_runs, find, runs_folder
-from harbortui.supervisor.logtail import clean
+
+_HEAD = ("run", "state", "backend", "step", "age", "processes", "")
 
 
 def quick(argv: list[str]) -> bool:
@@ -44,13 +46,13 @@ def show_all(as_json: bool) -> None:
         return
     rows = [
         [
-            view.name, view.state, "DEMO" if view.demo else view.backend, view.steps(),
+            text.plain(view.name), view.state, "DEMO" if view.demo else view.backend, view.steps(),
             text.age(time.time() - view.started) if view.started else "", f"{_alive(view)}/{len(view.processes)}",
             "" if view.supervisor or view.over else "no supervisor" if _alive(view) else "",
         ]
         for view in views
     ]  # fmt: skip
-    print("\n".join(text.table(["run", "state", "backend", "step", "age", "processes", ""], rows, right=(3, 4))))
+    print("\n".join(text.table(_HEAD, rows, right=(3, 4), spare=(4, 5, 3))))
 
 
 def _alive(view: View) -> int:
@@ -67,13 +69,13 @@ def _row(view: View) -> dict[str, Any]:
 
 
 def _lines(view: View) -> list[str]:
-    head = f"{text.paint(clean(view.name), 'bold')}  {text.state(view.state)}"
+    head = f"{text.paint(text.plain(view.name), 'bold')}  {text.state(view.state)}"
     head += f" ({view.level})" if view.level else ""
     head += f"  {view.progress()}  {text.age(view.lasted)}" + (f"  attempt {view.attempt}" if view.attempt > 1 else "")
-    lines = [text.paint("DEMO: episodes are made up, nothing is trained", "yellow")] if view.demo else []
+    lines = [text.paint(BANNER, "yellow")] if view.demo else []
     lines.append(head)
     if view.reason:
-        lines.append("  " + text.cut(clean(view.reason), text.width() - 2))
+        lines.append("  " + text.cut(text.plain(view.reason), text.width() - 2))
     if view.last:
         lines.append(view.numbers())
     lines.append(view.episodes())
@@ -81,15 +83,22 @@ def _lines(view: View) -> list[str]:
         lines.append(f"supervisor {view.supervisor['pid']} on {view.supervisor['host']}")
     rows = [
         [
-            clean(process["name"]), process["state"], str(process["pid"] or ""), str(process["restarts"] or ""),
-            clean(f"{process['doing']}{' on ' + process['on'] if process['on'] else ''}" or process["reason"]),
+            text.plain(process["name"]), process["state"], str(process["pid"] or ""), str(process["restarts"] or ""),
+            text.plain(_doing(process)),
         ]
         for process in view.processes
     ]  # fmt: skip
     if rows:
-        lines += ["", *text.table(["process", "state", "pid", "restarts", "doing"], rows, right=(2, 3))]
+        lines += ["", *text.table(["process", "state", "pid", "restarts", "doing"], rows, right=(2, 3), spare=(3, 2))]
     for alarm in view.alarms:
         colour = "red" if alarm["severity"] == "critical" else "yellow"
-        lines.append(text.paint(f"! {clean(alarm['text'])}", colour))
-        lines += [f"  -> {clean(alarm['remedy'])}"] if alarm["remedy"] else []
+        lines.append(text.paint(f"! {text.plain(alarm['text'])}", colour))
+        lines += [f"  -> {text.plain(alarm['remedy'])}"] if alarm["remedy"] else []
     return [*lines, text.paint(view.hint, "yellow")] if view.hint else lines
+
+
+def _doing(process: dict[str, Any]) -> str:
+    what = f"{process['doing']}{' on ' + process['on'] if process['on'] else ''}"
+    if process["state"] == "lost":
+        return f"gone; was {what}" if what else "gone"
+    return what or process["reason"]

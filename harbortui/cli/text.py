@@ -1,11 +1,13 @@
 """Words on a terminal or a pipe: colours, columns, ages, JSON.
 
 Guarantees: colour only on a terminal, and not where NO_COLOR or TERM=dumb forbids it. Text that came from a run is
-cleaned of control sequences by whoever hands it in (`supervisor.logtail.clean`); columns count what a terminal shows.
+handed in through `plain`, which leaves nothing that moves a cursor or begins a line; JSON holds every character that a
+terminal could obey as its escape. Columns count what a terminal shows, and a row of a table is one line of it.
 """
 
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -13,6 +15,11 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
+from harbortui.supervisor.logtail import clean
+
+_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_FOLDED = re.compile(r"[\r\n\t\v\f\x85\u2028\u2029]+")
+NARROW = 12
 CODES = {
     "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36",
 }  # fmt: skip
@@ -25,8 +32,19 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+def dumb() -> bool:
+    """A terminal on which no cursor moves."""
+    return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
+
+
 def coloured() -> bool:
-    return on_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return on_terminal() and not os.environ.get("NO_COLOR") and not dumb()
+
+
+def plain(text: str) -> str:
+    """Text for a place on one line: no control sequences, no line of its own, no half characters of file names."""
+    shown = _FOLDED.sub(" ", clean(_FOLDED.sub("\n", text)))
+    return shown.encode("utf-8", "backslashreplace").decode()
 
 
 def paint(text: str, *styles: str) -> str:
@@ -61,24 +79,47 @@ def cut(text: str, room: int) -> str:
     return kept + "…"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Rows under a head, columns aligned; the last column is cut where the terminal ends. Cells hold no colours."""
-    widths = [max(cells(row[i]) for row in [head, *rows]) for i in range(len(head))]
-    room = width()
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), spare: Sequence[int] = ()
+) -> list[str]:
+    """Rows under a head, columns aligned. Where the terminal is too narrow columns are cut, or left out: first those
+    that are `spare`, in that order. Cells hold no colours."""
+    right = list(right)
+    widths = {i: max(cells(row[i]) for row in [head, *rows]) for i in range(len(head))}
+    _fit(widths, [i for i in widths if i not in right], list(spare), width())
     lines = []
     for row in [head, *rows]:
         parts = []
-        for i, cell in enumerate(row):
-            pad = " " * (widths[i] - cells(cell))
-            styled = state(cell) if row is not head else cell
+        for i, room in widths.items():
+            shown = cut(row[i], room)
+            pad = " " * (room - cells(shown))
+            styled = state(shown) if row is not head else shown
             parts.append(pad + styled if i in right else styled + pad)
-        before = sum(widths[:-1]) + 2 * (len(widths) - 1)
-        last = len(row) - 1
-        if before + cells(row[last]) > room:
-            parts[last] = cut(row[last], max(room - before, 1))
         line = "  ".join(parts).rstrip()
         lines.append(paint(line, "bold") if row is head else line)
     return lines
+
+
+def _fit(widths: dict[int, int], words: list[int], spare: list[int], room: int) -> None:
+    """Make columns narrower, or fewer, until they fit: words to some letters, spare columns, the rest."""
+
+    def over() -> int:
+        return sum(widths.values()) + 2 * (len(widths) - 1) - room
+
+    def narrow(least: int) -> None:
+        for i in sorted((i for i in words if i in widths), key=lambda i: -widths[i]):
+            widths[i] = max(widths[i] - max(over(), 0), min(widths[i], least))
+
+    narrow(NARROW)
+    for i in spare:
+        if over() > 0:
+            del widths[i]
+    narrow(4)
+    while over() > 0 and len(widths) > 1:
+        widths.popitem()
+    if over() > 0:
+        only = next(iter(widths))
+        widths[only] = max(room, 1)
 
 
 def age(seconds: float) -> str:
@@ -103,6 +144,12 @@ def number(value: float | None, form: str = ".3f") -> str:
     return "" if value is None else format(value, form)
 
 
+def dumps(value: Any, indent: int | None = None) -> str:
+    """JSON in which letters of all languages stand as they are, and what a terminal could obey as its escape."""
+    found = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", found)
+
+
 def say_json(value: Any) -> None:
     """One document: indented for eyes, one line for pipes."""
-    print(json.dumps(value, indent=2 if on_terminal() else None, ensure_ascii=False, default=str))
+    print(dumps(value, indent=2 if on_terminal() else None))

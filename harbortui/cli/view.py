@@ -80,19 +80,23 @@ class View:
 
     def episodes(self) -> str:
         parts = [f"{self.running} running"] + ([f"{self.held} held"] if self.held else [])
-        return "episodes " + ", ".join([*parts, f"{self.queued} queued", f"{self.finished} done"])
+        last = "episodes when last heard of: " if self.state == "lost" else "episodes "
+        return last + ", ".join([*parts, f"{self.queued} queued", f"{self.finished} done"])
 
     def numbers(self) -> str:
+        return "  ".join(self.parts())
+
+    def parts(self) -> list[str]:
         """The last step's reward, honest reward, loss; what is unknown is left out."""
         last = self.last
         if last is None:
-            return ""
+            return []
         out = sum(last.left_out.values())
         parts = [f"reward {text.number(last.reward)}"] if last.reward is not None else []
         if last.honest_reward is not None:
             parts.append(f"honest {text.number(last.honest_reward)}" + (f" ({out} left out)" if out else ""))
         parts += [f"loss {text.number(last.loss, '.4g')}"] if last.loss is not None else []
-        return "  ".join(parts + ([f"solved {last.solve_rate:.0%}"] if last.solve_rate is not None else []))
+        return parts + ([f"solved {last.solve_rate:.0%}"] if last.solve_rate is not None else [])
 
     def json(self) -> dict[str, Any]:
         last = self.last

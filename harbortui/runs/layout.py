@@ -144,9 +144,11 @@ def _born(run: Run) -> float:
 
 
 def find(name: str | None = None, folder: Path | None = None) -> Run:
-    """A run by name or path; the newest when no name is given."""
+    """A run by name or path; the newest when no name is given (None: an empty one is somebody's mistake)."""
     folder = folder or runs_folder()
-    if not name:
+    if name is not None and not name.strip():
+        raise RunNotFound("the name of the run is empty; give a name or a path, or leave it out for the newest run")
+    if name is None:
         runs = all_runs(folder)
         if not runs:
             raise RunNotFound(f"no runs in {folder}; start one with `harbortui run CONFIG` or set HARBORTUI_RUNS")
