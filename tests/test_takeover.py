@@ -228,3 +228,18 @@ def test_a_child_is_stopped_in_its_first_moment_too(tmp_path: Path) -> None:
     assert time.monotonic() - began < 10
     assert [e.state for e in lives_of(run, "a")][-1] == "exited"
     assert log(run, "a") == ""
+
+
+def test_a_run_whose_processes_all_wait_for_their_restart_is_not_lost() -> None:
+    run = a_run(shell("a", "exec sleep 100", restart=Restart(backoff=1.0)))
+    client.launch(run)
+    try:
+        in_state(run, "running")
+        before = pid_of(run, "a")
+        os.kill(before, signal.SIGKILL)
+        until(lambda: ledger.read(run).processes["a"].state == "backoff", "it waits for its restart")
+        kill_supervisor(run)
+        client.connect(run).close()
+        until(lambda: pid_of(run, "a") not in (0, before), "a new a")
+    finally:
+        end(run)

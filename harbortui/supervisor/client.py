@@ -180,7 +180,7 @@ def uncontrollable(run: Run) -> str:
         return f"{run.name} runs on {ledger.host}; speak to it there"
     if not ledger.here():
         return f"{run.name} is lost: this machine was started anew; `harbortui run --resume {run.name}` goes on with it"
-    if ledger.state != "stopping" and not ledger.living():
+    if ledger.state != "stopping" and ledger.lost():
         return f"{run.name} is lost: its processes are gone; `harbortui run --resume {run.name}` goes on with it"
     return ""
 

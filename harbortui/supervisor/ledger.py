@@ -69,6 +69,11 @@ class Ledger(msgspec.Struct, omit_defaults=True):
     def here(self) -> bool:
         return self.host == socket.gethostname() and self.boot == procfs.boot_id()
 
+    def lost(self) -> bool:
+        """Nothing of the run lives and nothing waits for its restart: a new supervisor would find nobody."""
+        waiting = self.here() and any(entry.state == "backoff" for entry in self.processes.values())
+        return not (waiting or self.living())
+
     def living(self) -> dict[str, list[tuple[int, int]]]:
         """For each process: the (pid, start) of keeper and child that are alive right now."""
         if not self.here():
