@@ -122,12 +122,12 @@ class Terminal:
         os.write(self.fd, key)
 
 
-def on_terminal(place: Place, *argv: str) -> Terminal:
+def on_terminal(place: Place, *argv: str, term: str = "xterm") -> Terminal:
     outer, inner = pty.openpty()
     fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     code = "import fcntl,os,sys,termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *place.command(*argv)], cwd=ROOT, env=place.env,
+        [sys.executable, "-c", code, *place.command(*argv)], cwd=ROOT, env={**place.env, "TERM": term},
         stdin=inner, stdout=inner, stderr=inner, start_new_session=True,
     )  # fmt: skip
     os.close(inner)

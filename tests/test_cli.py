@@ -1,5 +1,6 @@
 """The command line without a run: help, versions, bad input, plans that are only shown, text that is printed."""
 
+import io
 import json
 import os
 import re
@@ -12,9 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
+from rich.text import Text
 
 from harbortui.cli import app, launch, text
 from harbortui.cli.lines import logfmt
+from harbortui.cli.live import Live, _flow
+from harbortui.cli.view import View
 from harbortui.runs.layout import all_runs, runs_folder
 from harbortui.supervisor import client
 from harbortui.supervisor.verbs import VERBS
@@ -205,6 +210,56 @@ def test_a_folder_that_is_somebody_elses_is_named_with_the_remedy(monkeypatch: p
     code, _, err = run("run", DEMO, "--detach")
     assert code == 2
     assert err.endswith("runs cannot be made there (Permission denied); set HARBORTUI_RUNS to a folder of yours\n")
+
+
+# --- what is shown of a run
+
+
+def test_a_death_is_one_line_with_the_last_words_below_it(run: Run) -> None:
+    made = launch.make(launch.prepare(Path(DEMO)))
+    event = {
+        "kind": "process", "t": 1795179000.5, "process": "trainer", "role": "trainer", "state": "backoff", "demo": True,
+        "code": 1, "died": 1795179000.25, "tail": ["Traceback:", "  boom\x1b[2J \u2028 at 3"],
+    }  # fmt: skip
+    (made.journals / "supervisor-1-1.jsonl").write_text(json.dumps(event) + "\n")
+    code, shown, _ = run("events")
+    assert code == 0
+    said = "process=trainer role=trainer state=backoff code=1 died=2026-11-20T12:50:00.250Z demo=true"
+    assert shown.splitlines() == [
+        f"2026-11-20T12:50:00.500Z supervisor    process {said}",
+        "    Traceback:",
+        "      boom   at 3",
+    ]
+    told = json.loads(run("events", "--json")[1])
+    assert (told["died"], told["tail"], told["demo"]) == (event["died"], event["tail"], True)
+    assert (
+        logfmt({"big": 1795179000.0, "small": 1.25e-05, "huge": 1e300}) == "big=1795179000 small=1.25e-05 huge=1e+300"
+    )
+
+
+@pytest.mark.parametrize(("wide", "high"), [(80, 24), (24, 8), (10, 3), (200, 5)])
+def test_the_live_status_fits_the_screen_and_keeps_the_line_with_the_keys(wide: int, high: int) -> None:
+    made = launch.make(launch.prepare(Path(DEMO)))
+    face = Live(made, steers=True)
+    face.console = Console(width=wide, height=high, file=io.StringIO())
+    process = {"state": "running", "restarts": 0}
+    view = View(made, "a" * 53, state="running", demo=True, processes=[process | {"name": f"p-{i}"} for i in range(60)])
+    view.alarms = [{"text": "x " * 200, "remedy": "y\n" * 200, "severity": "critical"}] * 5
+    rows = [row.plain for row in face._status(view)]
+    assert len(rows) < high
+    assert max(map(text.cells, rows)) <= wide
+    assert rows[-1].startswith("Ctrl-C: d")
+    assert high < 8 or rows[0].startswith(" DEMO")
+    said = []
+    for count in (1, 2):
+        face.interrupts = count
+        said.append(face._status(view)[-1].plain)
+    assert high < 8 or ["at once" in line for line in said] == [True, False]
+
+
+def test_parts_of_a_line_are_never_broken() -> None:
+    parts = [Text(part) for part in ("reward 0.412", "loss 0.5", "solved 44%")]
+    assert [line.plain for line in _flow(parts, "  ", 24)] == ["reward 0.412  loss 0.5", "solved 44%"]
 
 
 # --- output that nobody takes

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,3 +184,39 @@ def test_a_verb_that_loses_something_asks_on_a_terminal(live: Place) -> None:
     assert face.process.wait(10) == 1
     face.until("aborted; nothing was done")
     assert live.state("live") == "running"
+
+
+def test_on_a_terminal_that_moves_no_cursor_progress_is_lines(live: Place) -> None:
+    face = on_terminal(live, "attach", "live", term="dumb")
+    face.until("event=state run=live demo=true")
+    face.until("event=step ")
+    face.press(b"\x03")
+    assert face.process.wait(10) == 130
+    assert b"\x1b" not in face.seen
+
+
+def test_after_a_stop_and_fg_a_key_still_needs_no_enter(live: Place) -> None:
+    face = on_terminal(live, "attach", "live")
+    face.until("leave it running")
+    os.kill(face.process.pid, signal.SIGSTOP)
+    mode = termios.tcgetattr(face.fd)
+    termios.tcsetattr(face.fd, termios.TCSANOW, [*mode[:3], mode[3] | termios.ICANON, *mode[4:]])
+    os.kill(face.process.pid, signal.SIGCONT)
+    live.until(lambda: not termios.tcgetattr(face.fd)[3] & termios.ICANON, "keys without Enter")
+    face.press(b"q")
+    assert face.process.wait(10) == 0
+
+
+def test_a_full_disk_loses_the_lines_and_not_the_run(live: Place) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            live.command("demo", "--seconds", "1", "--name", "df"), cwd=ROOT, env=live.env, stdout=full,
+            stderr=subprocess.PIPE, text=True, timeout=60,
+        )  # fmt: skip
+    sentence = "harbortui: the output could not be written (No space left on device); df goes on without it\n"
+    assert (done.returncode, done.stderr) == (0, sentence)
+    assert live.state("df") == "finished"
+    face = on_terminal(live, "stop", "df")
+    assert face.process.wait(10) == 1
+    face.until("df is finished; `harbortui run --resume df` goes on with it")
+    assert b"[y/N]" not in face.seen

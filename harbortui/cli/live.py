@@ -81,7 +81,7 @@ class Live:
 
     def tell(self, sentence: str) -> None:
         with contextlib.suppress(OSError):
-            self.console.print(Text(text.plain(sentence), style="bold"))
+            self.console.print(Text(text.plain(sentence), style="bold"), soft_wrap=True)
 
     def part(self, sentence: str) -> None:
         """The last sentence: said when the status is gone."""
@@ -94,7 +94,8 @@ class Live:
         if view.demo:
             whole = " DEMO  episodes are made up, nothing is trained "
             blocks.append((2, [Text(whole if len(whole) <= wide else " DEMO: made up ", style="reverse yellow")]))
-        head = Text.assemble((text.plain(view.name), "bold"), "  ", (view.state, text.STATES.get(view.state, "")))
+        name = text.cut(text.plain(view.name), max(wide - 24, 8))
+        head = Text.assemble((name, "bold"), "  ", (view.state, text.STATES.get(view.state, "")))
         if view.level:
             head.append(f" ({view.level})")
         head.append(f"  {view.progress()}  {text.age(view.lasted)}")
