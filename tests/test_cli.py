@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -368,10 +369,13 @@ def test_the_doctor_names_sockets_and_secrets_of_ended_runs_and_clean_removes_th
     made = launch.make(launch.prepare(Path(DEMO)))
     checks = {check["name"]: check for check in json.loads(run("doctor", "--json")[1])["checks"]}
     assert checks["leftovers"]["state"] == "warn"
-    assert f"sockets and secrets of ended runs: demo ({made.runtime})" in checks["leftovers"]["text"]
+    assert f"sockets and secrets of runs that are over: demo ({made.runtime})" in checks["leftovers"]["text"]
     assert checks["leftovers"]["remedy"] == "`harbortui clean --all` removes them"
     assert json.loads(run("clean", "--dry-run", "--json")[1])["runs"][0]["stuck"] == []
-    assert run("clean", "--all")[0] == 0
+    shutil.rmtree(made.path)
+    assert f"sockets and secrets of runs that are over: demo ({made.runtime})" in run("doctor")[1]
+    assert f"demo: removing {made.runtime} (sockets and secrets)\ndemo: removed\n" == run("clean", "--all")[1]
+    assert not made.runtime.exists()
     assert "no run has left" in run("doctor")[1]
 
 

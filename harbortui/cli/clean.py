@@ -2,9 +2,9 @@
 
 Guarantees: only processes that the run's ledger names (by pid and start time), keepers that listen in the run's own
 runtime folder, and processes that carry the run's mark in their environment are ended, and only the run's own folder
-for sockets and secrets is removed; the run directory stays. A run with a living supervisor is never touched, and none
-can start while its leftovers are removed (its lock is held). Keepers are asked to stop first; what is still there
-after a deadline is killed.
+for sockets and secrets is removed; the run directory stays. With `--all` that goes too for runs whose directory is
+gone. A run with a living supervisor is never touched, and none can start while its leftovers are removed (its lock is
+held). Keepers are asked to stop first; what is still there after a deadline is killed.
 
 On failure: what could not be removed is named, exit code 1.
 """
@@ -65,8 +65,8 @@ def clean(
         raise Bad("clean: give a RUN or --all, not both")
     runs = layout.all_runs() if everything else [layout.find(run)]
     found, failed = [], False
-    for one in runs:
-        left = look(one)
+    for left in [look(one) for one in runs] + (vanished() if everything else []):
+        one = left.run
         if not as_json:
             _tell(left, dry_run, everything)
         body = left.json() | {"removed": False, "stuck": []}
@@ -95,7 +95,7 @@ def _tell(left: Leftovers, dry_run: bool, everything: bool) -> None:
     elif not left and not everything:
         print(f"{name}: nothing to remove")
     for pid, (process, _) in sorted(left.processes.items()):
-        print(f"{name}: {would} process {pid} ({process})")
+        print(f"{name}: {would} process {pid} ({text.plain(process)})")
     for folder in left.folders:
         print(f"{name}: {would} {folder} (sockets and secrets)")
 
@@ -131,6 +131,44 @@ def look(run: "Run") -> Leftovers:
         if _ours(folder, run):
             left.folders.append(folder)
     return left
+
+
+def vanished() -> list[Leftovers]:
+    """What is left of runs whose directory is gone while the folder of runs is there, as their launch named them."""
+    import os
+
+    from harbortui.runs.layout import LayoutError, Run, runtime_folder
+
+    found = []
+    try:
+        names = [path for path in runtime_folder().glob("*/run") if path.lstat().st_uid == os.getuid()]
+    except (LayoutError, OSError):
+        return []
+    for name in names:
+        try:
+            run = Run(Path(os.fsdecode(name.read_bytes())), name.parent)
+        except OSError:
+            continue
+        gone = run.path.parent.is_dir() and not run.path.exists() and Run(run.path).runtime == name.parent
+        if not gone or not _ours(name.parent, run) or _answers(name.parent / "control.sock"):
+            continue
+        left = Leftovers(run, folders=[name.parent])
+        for process, (pid, start) in _listening(run).items():
+            left.processes[pid] = (f"{process}, its keeper", start)
+            left.keepers.append((pid, start))
+        found.append(left)
+    return found
+
+
+def _answers(path: Path) -> bool:
+    import socket
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        try:
+            sock.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 def _listening(run: "Run") -> dict[str, tuple[int, int]]:
@@ -184,7 +222,7 @@ def remove(left: Leftovers) -> list[str]:
     from harbortui.supervisor import procfs
     from harbortui.supervisor.lock import take_lock
 
-    lock = take_lock(left.run)
+    lock = take_lock(left.run) if left.run.path.is_dir() else -1
     try:
         for pid, start in left.keepers:
             procfs.kill(pid, start, signal.SIGTERM)
@@ -207,4 +245,5 @@ def remove(left: Leftovers) -> list[str]:
         stuck = [f"process {pid}" for pid, (_, start) in left.processes.items() if procfs.alive(pid, start)]
         return stuck + [str(folder) for folder in left.folders if folder.exists()]
     finally:
-        os.close(lock)
+        if lock >= 0:
+            os.close(lock)

@@ -171,18 +171,20 @@ def lingering() -> Iterator[Check]:
 
 
 def leftovers() -> Iterator[Check]:
-    from harbortui.cli.clean import look
+    from harbortui.cli.clean import look, vanished
     from harbortui.runs.layout import all_runs
 
     found = [(run.name, left) for run in all_runs() if (left := look(run)) and not left.kept]
+    gone = [(left.run.name, left) for left in vanished()]
     stale = [name for name, left in found if left.processes]
-    folders = [(name, folder) for name, left in found if not left.processes for folder in left.folders]
+    ended = [(name, left) for name, left in found if not left.processes] + gone
+    folders = [(name, folder) for name, left in ended for folder in left.folders]
     if folders:
         names = list(dict.fromkeys(name for name, _ in folders))
         places = ", ".join(str(folder) for _, folder in folders[:3]) + " ..." * (len(folders) > 3)
         yield Check(
             "leftovers", "warn",
-            f"sockets and secrets of ended runs: {', '.join(names[:5])}{' ...' * (len(names) > 5)} ({places})",
+            f"sockets and secrets of runs that are over: {', '.join(names[:5])}{' ...' * (len(names) > 5)} ({places})",
             "`harbortui clean --all` removes them",
         )  # fmt: skip
     if stale:
@@ -190,7 +192,7 @@ def leftovers() -> Iterator[Check]:
             "leftovers", "warn", f"processes without a supervisor: {', '.join(stale[:5])}{' ...' * (len(stale) > 5)}",
             f"`harbortui supervise {stale[0]}` goes on with it, `harbortui clean {stale[0]}` ends it",
         )  # fmt: skip
-    if not found:
+    if not found and not gone:
         yield Check("leftovers", "ok", "no run has left processes, sockets or secrets behind")
 
 

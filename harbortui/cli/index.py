@@ -22,6 +22,7 @@ def add(app: typer.Typer) -> None:
 def rebuild(run: RunArgument = None, as_json: Json = False) -> None:
     """Derive a run's index from its journals anew. Nothing is lost by it; a live run goes on meanwhile."""
     from harbortui.cli import text
+    from harbortui.cli.label import label
     from harbortui.runs import layout, reading
     from harbortui.runs.index.place import place_of
 
@@ -32,5 +33,5 @@ def rebuild(run: RunArgument = None, as_json: Json = False) -> None:
     took, size = time.monotonic() - began, index.stat().st_size
     if as_json:
         return text.say_json({"run": found.name, "index": str(index), "seconds": round(took, 3), "bytes": size})
-    print(f"{found.name}: index built anew in {took:.1f} s ({size:,} bytes)")
+    print(f"{label(found)}: index built anew in {took:.1f} s ({size:,} bytes)")
     return None

@@ -8,6 +8,7 @@ for by hand is refused instead.
 On failure: the sentence of whoever refused (`ConfigError`, `PlanError`, `SecretsMissing`, `LaunchFailed`, ...).
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -100,6 +101,7 @@ def make(prepared: Prepared) -> Run:
             prepared = _prepared(prepared.loaded, Run(again), False)
     try:
         secrets.store(run, known)
+        _name(run)
     except BaseException:
         remove(run)
         raise
@@ -126,7 +128,14 @@ def resume(run: Run) -> Run:
     if (owner := run.path.stat().st_uid) != os.getuid():
         raise client.NotControllable(f"{run.name} belongs to {user_name(owner)}; you may look at it, not go on with it")
     client.launch(run, "resume")
+    with contextlib.suppress(OSError):
+        _name(run)
     return run
+
+
+def _name(run: Run) -> None:
+    """Whose runtime folder it is, for `clean` when the run directory has vanished."""
+    layout.write_whole(run.runtime / "run", os.fsencode(run.path.resolve()), mode=0o600)
 
 
 def foreground(run: Run, mode: str, as_json: bool) -> NoReturn:

@@ -97,7 +97,7 @@ class Live:
         name = text.cut(text.plain(view.name), max(wide - 24, 8))
         head = Text.assemble((name, "bold"), "  ", (view.state, text.STATES.get(view.state, "")))
         if view.level:
-            head.append(f" ({view.level})")
+            head.append(f" ({text.plain(view.level)})")
         head.append(f"  {view.progress()}  {text.age(view.lasted)}")
         if view.attempt > 1:
             head.append(f"  attempt {view.attempt}")

@@ -46,7 +46,7 @@ def show_all(as_json: bool) -> None:
         return
     rows = [
         [
-            text.plain(view.name), view.state, "DEMO" if view.demo else view.backend, view.steps(),
+            text.plain(view.name), view.state, "DEMO" if view.demo else text.plain(view.backend), view.steps(),
             text.age(time.time() - view.started) if view.started else "", f"{_alive(view)}/{len(view.processes)}",
             "" if view.supervisor or view.over else "no supervisor" if _alive(view) else "",
         ]
@@ -70,7 +70,7 @@ def _row(view: View) -> dict[str, Any]:
 
 def _lines(view: View) -> list[str]:
     head = f"{text.paint(text.plain(view.name), 'bold')}  {text.state(view.state)}"
-    head += f" ({view.level})" if view.level else ""
+    head += f" ({text.plain(view.level)})" if view.level else ""
     head += f"  {view.progress()}  {text.age(view.lasted)}" + (f"  attempt {view.attempt}" if view.attempt > 1 else "")
     lines = [text.paint(BANNER, "yellow")] if view.demo else []
     lines.append(head)
@@ -80,7 +80,7 @@ def _lines(view: View) -> list[str]:
         lines.append(view.numbers())
     lines.append(view.episodes())
     if view.supervisor:
-        lines.append(f"supervisor {view.supervisor['pid']} on {view.supervisor['host']}")
+        lines.append(f"supervisor {view.supervisor['pid']} on {text.plain(view.supervisor['host'])}")
     rows = [
         [
             text.plain(process["name"]), process["state"], str(process["pid"] or ""), str(process["restarts"] or ""),
@@ -94,7 +94,7 @@ def _lines(view: View) -> list[str]:
         colour = "red" if alarm["severity"] == "critical" else "yellow"
         lines.append(text.paint(f"! {text.plain(alarm['text'])}", colour))
         lines += [f"  -> {text.plain(alarm['remedy'])}"] if alarm["remedy"] else []
-    return [*lines, text.paint(view.hint, "yellow")] if view.hint else lines
+    return [*lines, text.paint(text.plain(view.hint), "yellow")] if view.hint else lines
 
 
 def _doing(process: dict[str, Any]) -> str:
