@@ -28,13 +28,14 @@ def test_secrets_reach_the_processes_and_no_file_of_the_run(tmp_path: Path, monk
     client.launch(run)
     try:
         until(lambda: log(run, "s").count("[redacted]") == 2, "the log")
+        assert (run.runtime / "secrets.json").stat().st_mode & 0o777 == 0o600
         token = secrets.recover(run, plan.load(run.plan.read_bytes())).token
         end(run)
         for path in run.path.rglob("*"):
             if path.is_file():
                 assert b"sk-very-secret-4711" not in path.read_bytes(), path
                 assert token.encode() not in path.read_bytes(), path
-        assert (run.runtime / "secrets.json").stat().st_mode & 0o777 == 0o600
+        assert not run.runtime.exists(), "secrets outlive the run"
     finally:
         end(run)
 

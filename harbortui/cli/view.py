@@ -241,11 +241,11 @@ def _unsupervised(view: View) -> None:
     if ledger.owner and ledger.host != socket.gethostname():
         view.hint = f"it was launched on {ledger.host}; whether it lives can be seen there"
         return
-    living = ledger.living()
+    living, lost = ledger.living(), ledger.lost()
     for row in view.processes:
-        if row["name"] not in living and (row["state"] in ALIVE or (not living and row["state"] not in DONE)):
+        if row["name"] not in living and (row["state"] in ALIVE or (lost and row["state"] not in DONE)):
             row["state"] = "lost"
-    if not living:
+    if lost:
         view.state = "lost"
         view.reason = "no supervisor, and its processes are gone" if ledger.owner else "it was never launched"
         view.hint = f"`harbortui run --resume {run.name}` goes on from its newest whole checkpoint"

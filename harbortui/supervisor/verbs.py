@@ -74,7 +74,7 @@ VERBS: dict[str, Verb] = {
                 Argument("drain", "let running episodes finish first", bool, False),
                 Argument("now", "no checkpoint, no waiting", bool, False),
             ),
-            loses="Running episodes are cancelled; with --now also everything since the newest checkpoint.",
+            loses="Running episodes are cancelled.",
             waits=True,
         ),
         Verb(
