@@ -20,19 +20,23 @@ def add(app: typer.Typer) -> None:
 
 def check(config: Config, overrides: Overrides = None, as_json: Json = False) -> None:
     """Say whether a config is good: exit 0, or 2 with every problem by file, line and key."""
+    from harbortui.backends.plans import missing_backend
     from harbortui.cli import text
     from harbortui.config.load import load
 
     loaded = load(config, overrides or [])
+    unavailable = missing_backend(loaded.config.backend.name)
     body = {
         "ok": True, "config": str(config), "run": loaded.config.run.name, "backend": loaded.config.backend.name,
-        "missing": list(loaded.missing),
+        "missing": list(loaded.missing), "unavailable": unavailable,
     }  # fmt: skip
     if as_json:
         return text.say_json(body)
     print(f"{config} is good: run {body['run']}, backend {body['backend']}")
     if loaded.missing:
         print(f"not set yet, and needed to start: {', '.join(loaded.missing)}; put them into .env or the environment")
+    if unavailable:
+        print(f"cannot be run yet: {unavailable}")
     return None
 
 
