@@ -55,7 +55,7 @@ def sleeper(i: int, backoff: float = 0.01) -> ProcessSpec:
         name=f"child-{i:02d}",
         role="rollouts",
         command=["sleep", "100000"],
-        restart=Restart(backoff=backoff, budget=100000),
+        restart=Restart(backoff=backoff, backoff_max=backoff, budget=100000),
     )
 
 
