@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from journal_reader import read, texts, told
 from runs_story import make_run
 
 from harbortui.runs.events import (
-    Defect,
     EpisodeTurn,
-    Event,
     MetricRow,
     Note,
     OperatorAction,
@@ -33,28 +32,6 @@ from harbortui.runs.merged import merged
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return make_run(tmp_path / "run")
-
-
-def read(path: Path) -> tuple[list[Event | Unknown], list[str]]:
-    """Everything that a reader makes of a journal: events, and names of what was wrong."""
-    cursor, found, wrong = Cursor(path), [], []
-    while True:
-        batch = cursor.read()
-        for line in batch.lines:
-            event, defect = interpret(line)
-            found += [event] if event else []
-            wrong += [defect] if defect else []
-        wrong += [bad.what for bad in batch.bad]
-        if batch.end == batch.start:
-            return found, wrong
-
-
-def texts(path: Path) -> list[str]:
-    return [event.text for event in read(path)[0] if isinstance(event, Note)]
-
-
-def told(path: Path) -> list[tuple[str, int]]:
-    return [(event.what, event.count) for event in read(path)[0] if isinstance(event, Defect)]
 
 
 def test_an_event_is_read_back_with_who_wrote_it_and_when(run: Run) -> None:

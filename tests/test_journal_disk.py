@@ -10,49 +10,24 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from journal_reader import read, texts, told
 from runs_story import make_run
 
 from harbortui.runs import journal as journal_module
 from harbortui.runs.events import (
     CheckpointChanged,
-    Defect,
-    Event,
     Note,
     OperatorAction,
     RunChanged,
     StepDone,
-    Unknown,
 )
 from harbortui.runs.journal import Journal
 from harbortui.runs.layout import Run
-from harbortui.runs.lines import Cursor, interpret
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return make_run(tmp_path / "run")
-
-
-def read(path: Path) -> tuple[list[Event | Unknown], list[str]]:
-    """Everything that a reader makes of a journal: events, and names of what was wrong."""
-    cursor, found, wrong = Cursor(path), [], []
-    while True:
-        batch = cursor.read()
-        for line in batch.lines:
-            event, defect = interpret(line)
-            found += [event] if event else []
-            wrong += [defect] if defect else []
-        wrong += [bad.what for bad in batch.bad]
-        if batch.end == batch.start:
-            return found, wrong
-
-
-def texts(path: Path) -> list[str]:
-    return [event.text for event in read(path)[0] if isinstance(event, Note)]
-
-
-def told(path: Path) -> list[tuple[str, int]]:
-    return [(event.what, event.count) for event in read(path)[0] if isinstance(event, Defect)]
 
 
 @contextlib.contextmanager

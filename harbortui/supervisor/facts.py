@@ -8,7 +8,6 @@ while an alarm says so; supervision itself never depends on it.
 """
 
 import asyncio
-import os
 import statistics
 import sys
 import time
@@ -75,9 +74,7 @@ class Watching:
             return
         self._next_sample = now + supervisor.plan.watch.sample
         roots = {name: p.kept.keeper for name, p in supervisor.processes.items() if p.kept and not p.kept.gone.done()}
-        for sample in self.sampler.sample({"supervisor": os.getpid(), **roots}):
-            if sample.process == "supervisor":
-                continue
+        for sample in self.sampler.sample(roots):
             supervisor.tell(sample)
         told = supervisor.alarms.settle(self.look(now))
         for event in told:

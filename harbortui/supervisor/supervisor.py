@@ -35,7 +35,7 @@ from harbortui.runs.journal import Journal
 from harbortui.runs.layout import Run, private
 from harbortui.supervisor import ledger as ledgers
 from harbortui.supervisor import procfs
-from harbortui.supervisor.alarms import Alarm, AlarmBook
+from harbortui.supervisor.alarms import AlarmBook
 from harbortui.supervisor.ending import Ending
 from harbortui.supervisor.facts import Watching
 from harbortui.supervisor.kept import Kept, Order
@@ -310,10 +310,6 @@ class Supervisor:
         return next(
             (p for p in self.processes.values() if p.spec.role == "orchestrator" and p.spec.steered and p.up), None
         )
-
-    def raise_alarm(self, alarm: Alarm) -> None:
-        if event := self.alarms.raise_(alarm):
-            self.tell(event)
 
     def status(self) -> dict[str, Any]:
         return {
